@@ -1,0 +1,178 @@
+"""Which operators a kernel may use, on what, and with which options.
+
+A list of what is known to be safe, not of what is known to be dangerous: an operator that is not here is
+refused by name. Strings reach the generated source as text, so they may only be exact entries of a list.
+"""
+
+from dataclasses import dataclass, field
+
+from grader.admit.refusal import Refused
+from grader.catalog import Kernel, Role
+from grader.ir import nodes
+from grader.messages import _
+
+READ, WRITE, BOTH = "read", "write", "both"
+
+
+@dataclass(frozen=True)
+class TileOp:
+    """A tile operation: the access of each leading region argument, how many arguments may follow, options."""
+
+    regions: tuple[str, ...]
+    arguments: int
+    texts: frozenset[str] = frozenset()
+    options: frozenset[str] = field(default=frozenset())
+
+
+_REDUCTIONS = frozenset({"sum", "max", "min", "absmax", "abssum"})
+
+TILE_OPS = {
+    "tl.tileop.copy": TileOp((READ, WRITE), 0, options=frozenset({"coalesced_width", "disable_tma"})),
+    "tl.tileop.fill": TileOp((WRITE,), 1),
+    "tl.tileop.gemm": TileOp((READ, READ, BOTH), 10),
+    "tl.tileop.reduce": TileOp((READ, BOTH), 3, texts=_REDUCTIONS),
+}
+
+#: Scalar functions: name -> number of arguments.
+FUNCTIONS = {
+    "tirx.if_then_else": 3,
+    "tirx.exp": 1,
+    "tirx.exp2": 1,
+    "tirx.exp10": 1,
+    "tirx.log": 1,
+    "tirx.log2": 1,
+    "tirx.log10": 1,
+    "tirx.log1p": 1,
+    "tirx.sqrt": 1,
+    "tirx.rsqrt": 1,
+    "tirx.sin": 1,
+    "tirx.cos": 1,
+    "tirx.tanh": 1,
+    "tirx.sigmoid": 1,
+    "tirx.erf": 1,
+    "tirx.fabs": 1,
+    "tirx.floor": 1,
+    "tirx.ceil": 1,
+    "tirx.round": 1,
+    "tirx.trunc": 1,
+    "tirx.pow": 2,
+    "tirx.bitwise_and": 2,
+    "tirx.bitwise_or": 2,
+    "tirx.bitwise_xor": 2,
+    "tirx.bitwise_not": 1,
+    "tirx.shift_left": 2,
+    "tirx.shift_right": 2,
+}
+
+INFINITY = "tl.infinity"
+SWIZZLES = frozenset({"rasterization2DRow", "rasterization2DColumn"})
+LOOP_OPTIONS = frozenset({"num_stages", "coalesced_width"})
+
+
+def check_operators(kernel: nodes.Kernel, wanted: Kernel) -> None:
+    """Every operator, string, option and access of a parameter. Raises Refused."""
+    roles = {
+        buffer.storage: (buffer.name, parameter.role)
+        for buffer, parameter in zip(kernel.params, wanted.parameters, strict=True)
+    }
+    _Operators(roles, kernel.line).stmt(kernel.body)
+
+
+class _Operators:
+    def __init__(self, roles: dict[nodes.Storage, tuple[str, Role]], line: nodes.Line | None) -> None:
+        self.roles = roles
+        self.line = line
+
+    def stmt(self, stmt: nodes.Stmt) -> None:
+        self.line = stmt.line or self.line
+        match stmt:
+            case nodes.Evaluate(value=nodes.Call() as call) if call.op in TILE_OPS:
+                self._tile_op(call, TILE_OPS[call.op])
+            case nodes.Evaluate(value=nodes.Const()):
+                return
+            case nodes.Evaluate(value=nodes.Call(op=op)):
+                self._refuse_operator(op)
+            case nodes.Evaluate(value=value):
+                self.expr(value)
+            case nodes.Store(buffer=buffer, indices=indices, value=value):
+                self._access(buffer, WRITE)
+                for expr in (*indices, value):
+                    self.expr(expr)
+            case nodes.For(annotations=annotations):
+                self._options(annotations, LOOP_OPTIONS)
+            case nodes.Swizzle(kind=kind, size=size) if kind not in SWIZZLES or not 1 <= size <= 64:
+                raise Refused(_("the kernel's swizzle is not one of TileLang's"), self.line)
+        for child in nodes.children(stmt):
+            if isinstance(child, nodes.Stmt):
+                self.stmt(child)
+            elif not isinstance(stmt, nodes.Evaluate | nodes.Store):
+                self.expr(child)
+
+    def expr(self, expr: nodes.Expr) -> None:
+        match expr:
+            case nodes.Load(buffer=buffer):
+                self._access(buffer, READ)
+            case nodes.Call(op=op, args=(nodes.Text(value=dtype),)) if op == INFINITY:
+                if dtype not in nodes.ITEM_SIZE:
+                    raise Refused(_("T.infinity is given something that is no dtype"), self.line)
+                return
+            case nodes.Call(op=op, args=args, annotations=annotations):
+                if len(args) != FUNCTIONS.get(op):
+                    self._refuse_operator(op)
+                self._options(annotations, frozenset())
+            case nodes.Text() | nodes.Region():
+                raise Refused(_("the kernel has a string or a tile where a number is expected"), self.line)
+        for child in nodes.children(expr):
+            self.expr(child)
+
+    def _tile_op(self, call: nodes.Call, spec: TileOp) -> None:
+        regions, rest = call.args[: len(spec.regions)], call.args[len(spec.regions) :]
+        if len(regions) != len(spec.regions) or len(rest) != spec.arguments:
+            raise Refused(
+                _("'{op}' is given an unknown number of arguments").format(op=_short(call.op)), self.line
+            )
+        for region, access in zip(regions, spec.regions, strict=True):
+            if not isinstance(region, nodes.Region):
+                raise Refused(
+                    _("'{op}' is given something that is no tile").format(op=_short(call.op)), self.line
+                )
+            self._access(region.buffer, access)
+            for expr in (*region.mins, *region.extents):
+                self.expr(expr)
+        for argument in rest:
+            if not isinstance(argument, nodes.Text):
+                self.expr(argument)
+            elif argument.value not in spec.texts:
+                raise Refused(_("'{op}' is given an unknown kind").format(op=_short(call.op)), self.line)
+        self._options(call.annotations, spec.options)
+
+    def _access(self, buffer: nodes.Buffer, access: str) -> None:
+        if buffer.storage not in self.roles:
+            return
+        name, role = self.roles[buffer.storage]
+        if role is Role.IN and access != READ:
+            raise Refused(_("the kernel writes to its input '{name}'").format(name=name), self.line)
+        if role is Role.OUT and access != WRITE:
+            raise Refused(
+                _("the kernel reads its output '{name}', which it may only write").format(name=name),
+                self.line,
+                _("Keep intermediate values in a fragment (T.alloc_fragment) and copy them out once."),
+            )
+
+    def _options(self, annotations: dict[str, object], allowed: frozenset[str]) -> None:
+        for name, value in annotations.items():
+            if name not in allowed:
+                raise Refused(_("the option '{name}' is not admitted").format(name=name), self.line)
+            if type(value) not in (int, bool) or not 0 <= int(value) <= 16:
+                raise Refused(_("the option '{name}' has an odd value").format(name=name), self.line)
+
+    def _refuse_operator(self, op: str) -> None:
+        raise Refused(
+            _("the kernel uses '{op}', which is not admitted here").format(op=_short(op)),
+            self.line,
+            _("Write the kernel with tile operations (T.copy, T.gemm, T.fill, T.reduce_*, T.Parallel)."),
+        )
+
+
+def _short(op: str) -> str:
+    return op.removeprefix("tl.tileop.").removeprefix("tirx.").removeprefix("tl.")

@@ -1,0 +1,55 @@
+"""The labs, in order."""
+
+from grader.catalog.manifest import Kernel, Lab, Parameter, Role, Shape
+
+VECTOR_ADD = Lab(
+    id="lab01_vector_add",
+    title="Vector add",
+    version=1,
+    kernels=(
+        Kernel(
+            name="vector_add",
+            arguments=("N",),
+            parameters=(
+                Parameter("A", "float32", ("N",)),
+                Parameter("B", "float32", ("N",)),
+                Parameter("C", "float32", ("N",), Role.OUT),
+            ),
+            shapes=(
+                Shape("one tile", {"N": 1024}),
+                Shape("many tiles", {"N": 65536}),
+                Shape("tail", {"N": 10_000}),
+                Shape("odd", {"N": 4097}),
+                Shape("one element", {"N": 1}),
+                Shape("large", {"N": 2**28}, timed=True),
+            ),
+        ),
+    ),
+)
+
+MATMUL = Lab(
+    id="lab02_matmul",
+    title="Tiled matmul on tensor cores",
+    version=1,
+    kernels=(
+        Kernel(
+            name="matmul",
+            arguments=("M", "N", "K"),
+            parameters=(
+                Parameter("A", "float16", ("M", "K")),
+                Parameter("B", "float16", ("K", "N")),
+                Parameter("C", "float16", ("M", "N"), Role.OUT),
+            ),
+            shapes=(
+                Shape("square", {"M": 256, "N": 256, "K": 256}),
+                Shape("wide", {"M": 128, "N": 512, "K": 384}),
+                Shape("long K", {"M": 128, "N": 128, "K": 2048}),
+                Shape("tail", {"M": 200, "N": 328, "K": 136}),
+                Shape("small", {"M": 8, "N": 24, "K": 40}),
+                Shape("4096", {"M": 4096, "N": 4096, "K": 4096}, timed=True),
+            ),
+        ),
+    ),
+)
+
+LABS: tuple[Lab, ...] = (VECTOR_ADD, MATMUL)
