@@ -1,0 +1,123 @@
+"""The capture file: what leaves the student's process, as JSON.
+
+Nothing in it is trusted: whoever judges it reads the IR through ``grader.admit`` and shows the texts escaped.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from grader.messages import _
+from grader.verdict import Location, Unusable
+
+FORMAT = "tilelab-capture/1"
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text behind a file name that IR lines and errors refer to, and what the student calls it."""
+
+    file: str
+    label: str
+    text: str
+
+    def location(self, line: int) -> Location:
+        lines = self.text.splitlines()
+        text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+        return Location(self.label, line, text)
+
+
+@dataclass(frozen=True)
+class TraceError:
+    """An exception of the student's code: its type, its message, and the innermost line of theirs."""
+
+    kind: str
+    message: str
+    file: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One kernel traced at one shape: TVM's JSON and the compiler options asked for, or the error."""
+
+    kernel: str
+    shape: str
+    ir: str | None = None
+    options: dict[str, object] = field(default_factory=dict)
+    error: TraceError | None = None
+
+
+@dataclass(frozen=True)
+class Capture:
+    """The kernels of one submission. ``sandbox`` says how they were run.
+
+    That is "bubblewrap", "process" (limits only) or "notebook" (traced in the student's own kernel).
+    ``cell_errors`` are cells that raised: the run goes on after them, as in Jupyter.
+    """
+
+    lab: str
+    lab_version: int
+    traces: tuple[Trace, ...]
+    sources: tuple[Source, ...] = ()
+    cell_errors: tuple[TraceError, ...] = ()
+    notebook_sha256: str = ""
+    sandbox: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    format: str = FORMAT
+
+    @property
+    def sha256(self) -> str:
+        """Of what is judged: lab and traces."""
+        traces = _traces.dump_json(self.traces)
+        return hashlib.sha256(f"{self.lab}\n".encode() + traces).hexdigest()
+
+    def trace(self, kernel: str, shape: str) -> Trace | None:
+        for trace in self.traces:
+            if trace.kernel == kernel and trace.shape == shape:
+                return trace
+        return None
+
+    def locate(self, file: str | None, line: int | None) -> Location | None:
+        """The student's line, or None if the file is none of the submission's cells."""
+        for source in self.sources:
+            if source.file == file and line is not None:
+                return source.location(line)
+        return None
+
+    def to_json(self) -> str:
+        return _capture.dump_json(self).decode()
+
+
+_capture = TypeAdapter(Capture)
+_traces = TypeAdapter(tuple[Trace, ...])
+
+
+def read_capture(path: Path) -> Capture:
+    """The capture in a file. Raises Unusable if it is none."""
+    try:
+        return parse_capture(path.read_bytes())
+    except OSError as error:
+        raise Unusable(_("'{path}' can't be read: {error}").format(path=path, error=error.strerror)) from None
+
+
+def parse_capture(text: str | bytes) -> Capture:
+    """The capture in JSON ``text``. Raises Unusable if it is none."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        raise Unusable(_("This is not a capture file: it is not JSON. 'tilelab capture' writes one.")) from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise Unusable(
+            _("This is not a capture file of this version ({format}). 'tilelab capture' writes one.").format(
+                format=FORMAT
+            )
+        )
+    try:
+        return _capture.validate_python(document)
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors()[0]["loc"][:4])
+        raise Unusable(_("The capture file is damaged at '{where}'.").format(where=where)) from None

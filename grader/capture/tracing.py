@@ -1,0 +1,125 @@
+"""Traces a kernel at a shape: from a Python object of the student's to TVM's JSON.
+
+Runs in the student's process (the sandbox, or their notebook), so it may believe nothing and be believed in
+nothing: what it returns is text that ``grader.admit`` reads.
+"""
+
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from grader.capture.format import Trace, TraceError
+from grader.catalog import Kernel, Role, Shape
+from grader.messages import _
+
+MAX_MESSAGE = 2_000
+
+
+def trace_kernels(
+    namespace: Mapping[str, Any], kernels: tuple[Kernel, ...], is_theirs: Callable[[str], bool]
+) -> list[Trace]:
+    """Every kernel of the lab at every shape. ``is_theirs`` tells which file names are the student's."""
+    return [
+        trace(namespace.get(kernel.name), kernel, shape, is_theirs)
+        for kernel in kernels
+        for shape in kernel.shapes
+    ]
+
+
+def trace(target: Any, kernel: Kernel, shape: Shape, is_theirs: Callable[[str], bool]) -> Trace:
+    """One kernel at one shape; an error of the student's becomes part of the trace."""
+    try:
+        if target is None:
+            message = _("The notebook defines no '{name}'. Keep the name that the lab gives.").format(
+                name=kernel.name
+            )
+            return Trace(kernel.name, shape.name, error=TraceError("Missing", message))
+        function, options = _prim_func(target, kernel, shape)
+        from tilelang import tvm
+
+        return Trace(kernel.name, shape.name, ir=tvm.ir.save_json(function), options=options)
+    except _NotAKernel as error:
+        return Trace(kernel.name, shape.name, error=TraceError("Not a kernel", str(error)))
+    except Exception as error:
+        return Trace(kernel.name, shape.name, error=describe(error, is_theirs))
+
+
+class _NotAKernel(Exception):
+    """The student's object can't be asked for a kernel."""
+
+
+def _prim_func(target: Any, kernel: Kernel, shape: Shape) -> tuple[Any, dict[str, object]]:
+    import tilelang
+    from tilelang.jit import JITImpl
+    from tilelang.language.eager import PrimFunc
+
+    if isinstance(target, JITImpl):
+        arguments, keywords = _call(target.signature.parameters, kernel, shape)
+        made = target.get_tir(*arguments, **keywords)
+        options = _options(target)
+    elif callable(target) and not isinstance(target, PrimFunc | type):
+        made, options = target(**shape.sizes), {}
+    else:
+        raise _NotAKernel(
+            _("'{name}' is a {kind}, not a function decorated with @tilelang.jit.").format(
+                name=kernel.name, kind=type(target).__name__
+            )
+        )
+    if not isinstance(made, tilelang.tvm.tirx.PrimFunc):
+        raise _NotAKernel(
+            _("'{name}' gives a {kind} instead of a kernel. Is it decorated with @tilelang.jit?").format(
+                name=kernel.name, kind=type(made).__name__
+            )
+        )
+    return made, options
+
+
+def _call(parameters: Mapping[str, Any], kernel: Kernel, shape: Shape) -> tuple[list[Any], dict[str, Any]]:
+    """How to ask for the kernel: sizes by name (lazy style) or tensors by position (eager style)."""
+    import torch
+
+    if all(name in parameters for name in kernel.arguments):
+        return [], {name: shape.sizes[name] for name in kernel.arguments}
+    required = [
+        p
+        for p in parameters.values()
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    inputs = [p for p in kernel.parameters if p.role is Role.IN]
+    for given in (inputs, kernel.parameters):
+        if len(required) == len(given):
+            return [torch.empty(p.sizes(shape), dtype=getattr(torch, p.dtype), device="meta") for p in given], {}
+    raise _NotAKernel(
+        _(
+            "'{name}' takes ({got}). The lab calls it with the sizes ({want}), or with the tensors ({tensors})."
+        ).format(
+            name=kernel.name,
+            got=", ".join(parameters),
+            want=", ".join(kernel.arguments),
+            tensors=", ".join(p.name for p in inputs),
+        )
+    )
+
+
+def _options(target: Any) -> dict[str, object]:
+    """What @tilelang.jit was asked for, as names and plain values; whoever judges decides what of it holds."""
+    options: dict[str, object] = {
+        str(getattr(name, "value", name)): value if isinstance(value, bool | int) else str(value)
+        for name, value in (target.pass_configs or {}).items()
+    }
+    if target.compile_flags:
+        options["compile_flags"] = str(target.compile_flags)
+    return options
+
+
+def describe(error: BaseException, is_theirs: Callable[[str], bool]) -> TraceError:
+    """An exception as data, with the innermost line that is the student's."""
+    file = line = None
+    if isinstance(error, SyntaxError) and error.filename and is_theirs(error.filename):
+        file, line = error.filename, error.lineno
+    else:
+        for frame in traceback.extract_tb(error.__traceback__):
+            if is_theirs(frame.filename):
+                file, line = frame.filename, frame.lineno
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    return TraceError(type(error).__name__, message[:MAX_MESSAGE], file, line)
