@@ -1,0 +1,19 @@
+"""What students call from a notebook: ``from grader import check``.
+
+Importing this is quick and needs no GPU. What each function does is in ``grader.student``.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from grader.student import check
+
+__all__ = ["check"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'grader' has no attribute {name!r}")
+    import grader.student
+
+    return getattr(grader.student, name)

@@ -2,9 +2,9 @@
 
     python -m grader.capture.child RESULT_FD < job.json
 
-The job is ``{"lab": id, "cells": [[file, source], …]}``. On RESULT_FD go lines of JSON: ``{"cell": n}`` before
-each cell runs, ``{"tracing": true}``, and last ``{"done": {"traces": …, "cell_errors": …}}``. The student's
-code could write there too: it could as well have written another kernel, and is judged by that.
+The job is ``{"kernels": the catalogue's, "cells": [[file, source], …]}``. On RESULT_FD go lines of JSON:
+``{"cell": n}`` before each cell runs, ``{"tracing": true}``, and last ``{"done": {"traces": …, "cell_errors": …}}``.
+The student's code could write there too: it could as well have written another kernel, and is judged by that.
 """
 
 import json
@@ -28,11 +28,12 @@ def main() -> None:
     import torch
     from pydantic import TypeAdapter
 
-    from grader import catalog
     from grader.capture.format import Trace, TraceError
     from grader.capture.tracing import trace_kernels
+    from grader.catalog import Kernel
 
     torch.set_num_threads(1)
+    kernels = TypeAdapter(tuple[Kernel, ...]).validate_python(job["kernels"])
     files = [file for file, _source in job["cells"]]
     shell = _shell()
     errors: list[TraceError] = []
@@ -42,7 +43,7 @@ def main() -> None:
         if error is not None and len(errors) < MAX_CELL_ERRORS:
             errors.append(error)
     report(tracing=True)
-    traces = trace_kernels(shell.user_ns, catalog.find(job["lab"]).kernels, files.__contains__)
+    traces = trace_kernels(shell.user_ns, kernels, files.__contains__)
     done = {
         "traces": TypeAdapter(list[Trace]).dump_python(traces, mode="json"),
         "cell_errors": TypeAdapter(list[TraceError]).dump_python(errors, mode="json"),

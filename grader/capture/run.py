@@ -14,6 +14,7 @@ from grader.capture.sandbox import DEFAULT_LIMITS, End, Limits
 from grader.messages import _
 from grader.verdict import Finding, Unusable
 
+_kernels = TypeAdapter(tuple[catalog.Kernel, ...])
 _traces = TypeAdapter(list[Trace])
 _errors = TypeAdapter(list[TraceError])
 
@@ -26,7 +27,10 @@ def capture_notebook(path: Path, lab: catalog.Lab, limits: Limits = DEFAULT_LIMI
     """
     notebook = read_notebook(path)
     _check_lab(notebook.cells, lab, path)
-    job = {"lab": lab.id, "cells": [[cell.file, cell.source] for cell in notebook.cells]}
+    job = {
+        "kernels": _kernels.dump_python(lab.kernels, mode="json"),
+        "cells": [[cell.file, cell.source] for cell in notebook.cells],
+    }
     ended = sandbox.run("grader.capture.child", json.dumps(job).encode(), limits=limits)
     progress = _Progress(notebook.cells, ended.lines)
     if ended.end is not End.EXITED or progress.done is None:

@@ -29,7 +29,7 @@ from grader.messages import _
 PACKAGE = Path(__file__).resolve().parent.parent
 
 #: What of ``grader`` is seen inside: no autograders, no judge.
-VISIBLE = ("__init__.py", "messages", "verdict", "catalog", "capture")
+VISIBLE = ("__init__.py", "messages", "verdict", "catalog", "capture", "student")
 
 
 @dataclass(frozen=True)

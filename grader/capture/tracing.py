@@ -12,7 +12,7 @@ from grader.capture.format import Trace, TraceError
 from grader.catalog import Kernel, Role, Shape
 from grader.messages import _
 
-MAX_MESSAGE = 2_000
+MAX_MESSAGE = 600
 
 
 def trace_kernels(
@@ -54,7 +54,7 @@ def _prim_func(target: Any, kernel: Kernel, shape: Shape) -> tuple[Any, dict[str
     from tilelang.language.eager import PrimFunc
 
     if isinstance(target, JITImpl):
-        arguments, keywords = _call(target.signature.parameters, kernel, shape)
+        arguments, keywords = _arguments(target, kernel, shape)
         made = target.get_tir(*arguments, **keywords)
         options = _options(target)
     elif callable(target) and not isinstance(target, PrimFunc | type):
@@ -74,21 +74,24 @@ def _prim_func(target: Any, kernel: Kernel, shape: Shape) -> tuple[Any, dict[str
     return made, options
 
 
-def _call(parameters: Mapping[str, Any], kernel: Kernel, shape: Shape) -> tuple[list[Any], dict[str, Any]]:
-    """How to ask for the kernel: sizes by name (lazy style) or tensors by position (eager style)."""
+def _arguments(target: Any, kernel: Kernel, shape: Shape) -> tuple[list[Any], dict[str, Any]]:
+    """How to ask for the kernel: by sizes (lazy style), or by tensors (eager style: it declares tensors)."""
     import torch
 
-    if all(name in parameters for name in kernel.arguments):
-        return [], {name: shape.sizes[name] for name in kernel.arguments}
-    required = [
-        p
-        for p in parameters.values()
-        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
+    parameters = target.signature.parameters
     inputs = [p for p in kernel.parameters if p.role is Role.IN]
-    for given in (inputs, kernel.parameters):
-        if len(required) == len(given):
-            return [torch.empty(p.sizes(shape), dtype=getattr(torch, p.dtype), device="meta") for p in given], {}
+    if not getattr(target.func, "tensor_args", None):
+        if all(name in parameters for name in kernel.arguments):
+            return [], {name: shape.sizes[name] for name in kernel.arguments}
+    else:
+        required = [p for p in parameters.values() if p.default is p.empty]
+        for given in (inputs, list(kernel.parameters)):
+            if len(required) == len(given):
+                # "meta" tensors have a shape and a dtype, and no memory.
+                tensors = [
+                    torch.empty(p.sizes(shape), dtype=getattr(torch, p.dtype), device="meta") for p in given
+                ]
+                return tensors, {}
     raise _NotAKernel(
         _(
             "'{name}' takes ({got}). The lab calls it with the sizes ({want}), or with the tensors ({tensors})."
@@ -122,4 +125,14 @@ def describe(error: BaseException, is_theirs: Callable[[str], bool]) -> TraceErr
             if is_theirs(frame.filename):
                 file, line = frame.filename, frame.lineno
     message = error.msg if isinstance(error, SyntaxError) else str(error)
-    return TraceError(type(error).__name__, message[:MAX_MESSAGE], file, line)
+    return TraceError(type(error).__name__, _readable(message), file, line)
+
+
+def _readable(message: str) -> str:
+    """The first lines of a message, without the C++ frames that TVM and torch append."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    for number, line in enumerate(lines):
+        if line.startswith(("frame #", "Exception raised from", "Stack trace", 'File "')):
+            lines = lines[:number]
+            break
+    return " ".join(lines[:4])[:MAX_MESSAGE]

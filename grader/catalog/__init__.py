@@ -5,10 +5,10 @@ for. To add a lab, add a ``Lab`` to ``labs.py``.
 """
 
 from grader.catalog.labs import LABS
-from grader.catalog.manifest import Kernel, Lab, Parameter, Role, Shape
+from grader.catalog.manifest import Group, Kernel, Lab, Parameter, Role, Shape
 from grader.messages import _
 
-__all__ = ["LABS", "Kernel", "Lab", "Parameter", "Role", "Shape", "find", "find_kernel"]
+__all__ = ["LABS", "Group", "Kernel", "Lab", "Parameter", "Role", "Shape", "find", "find_kernel"]
 
 
 def find(lab_id: str) -> Lab:

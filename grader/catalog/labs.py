@@ -1,6 +1,6 @@
 """The labs, in order."""
 
-from grader.catalog.manifest import Kernel, Lab, Parameter, Role, Shape
+from grader.catalog.manifest import Group, Kernel, Lab, Parameter, Role, Shape
 
 VECTOR_ADD = Lab(
     id="lab01_vector_add",
@@ -16,12 +16,12 @@ VECTOR_ADD = Lab(
                 Parameter("C", "float32", ("N",), Role.OUT),
             ),
             shapes=(
-                Shape("one tile", {"N": 1024}),
-                Shape("many tiles", {"N": 65536}),
-                Shape("tail", {"N": 10_000}),
-                Shape("odd", {"N": 4097}),
-                Shape("one element", {"N": 1}),
-                Shape("large", {"N": 2**28}, timed=True),
+                Shape("one tile", {"N": 1024}, Group.TILES),
+                Shape("many tiles", {"N": 65536}, Group.TILES),
+                Shape("tail", {"N": 10_000}, Group.TAILS),
+                Shape("odd", {"N": 4097}, Group.TAILS),
+                Shape("one element", {"N": 1}, Group.TAILS),
+                Shape("large", {"N": 2**28}, Group.TIMED),
             ),
         ),
     ),
@@ -41,12 +41,12 @@ MATMUL = Lab(
                 Parameter("C", "float16", ("M", "N"), Role.OUT),
             ),
             shapes=(
-                Shape("square", {"M": 256, "N": 256, "K": 256}),
-                Shape("wide", {"M": 128, "N": 512, "K": 384}),
-                Shape("long K", {"M": 128, "N": 128, "K": 2048}),
-                Shape("tail", {"M": 200, "N": 328, "K": 136}),
-                Shape("small", {"M": 8, "N": 24, "K": 40}),
-                Shape("4096", {"M": 4096, "N": 4096, "K": 4096}, timed=True),
+                Shape("square", {"M": 256, "N": 256, "K": 256}, Group.TILES),
+                Shape("wide", {"M": 128, "N": 512, "K": 384}, Group.TILES),
+                Shape("long K", {"M": 128, "N": 128, "K": 2048}, Group.TILES),
+                Shape("tail", {"M": 200, "N": 328, "K": 136}, Group.TAILS),
+                Shape("small", {"M": 8, "N": 24, "K": 40}, Group.TAILS),
+                Shape("4096", {"M": 4096, "N": 4096, "K": 4096}, Group.TIMED),
             ),
         ),
     ),

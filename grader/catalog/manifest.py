@@ -1,6 +1,6 @@
 """The types of the manifest."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -25,13 +25,25 @@ class Parameter:
         return tuple(shape.sizes[n] if isinstance(n, str) else n for n in self.shape)
 
 
+class Group(StrEnum):
+    """What a shape tries: tiles that fit, tails that don't, or speed (timed shapes run on a GPU only)."""
+
+    TILES = "tiles"
+    TAILS = "tails"
+    TIMED = "timed"
+
+
 @dataclass(frozen=True)
 class Shape:
-    """A named set of sizes, e.g. ``Shape("tail", {"N": 1000})``. ``timed`` shapes are only run on a GPU."""
+    """A named set of sizes, e.g. ``Shape("odd", {"N": 4097}, Group.TAILS)``.
+
+    ``hidden`` shapes belong to the official run; students are never told their sizes.
+    """
 
     name: str
     sizes: dict[str, int]
-    timed: bool = False
+    group: Group
+    hidden: bool = False
 
     def __str__(self) -> str:
         return ", ".join(f"{name} = {value}" for name, value in self.sizes.items())
@@ -49,6 +61,9 @@ class Kernel:
     arguments: tuple[str, ...]
     parameters: tuple[Parameter, ...]
     shapes: tuple[Shape, ...]
+
+    def group(self, group: Group) -> tuple[Shape, ...]:
+        return tuple(shape for shape in self.shapes if shape.group is group)
 
     def shape(self, name: str) -> Shape:
         for shape in self.shapes:
@@ -70,6 +85,13 @@ class Lab:
     def notebook(self) -> str:
         """The notebook's file name."""
         return f"{self.id}.ipynb"
+
+    def with_shapes(self, further: dict[str, tuple[Shape, ...]]) -> "Lab":
+        """This lab with further shapes, by kernel name."""
+        kernels = tuple(
+            replace(kernel, shapes=kernel.shapes + further.get(kernel.name, ())) for kernel in self.kernels
+        )
+        return replace(self, kernels=kernels)
 
     def kernel(self, name: str) -> Kernel:
         for kernel in self.kernels:

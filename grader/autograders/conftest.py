@@ -1,0 +1,178 @@
+"""Options and fixtures of the autograders, and the record of what each test found.
+
+A test gets points only if it passed *and* recorded an assessment that says so: a test that did nothing, was not
+run, or was skipped earns nothing.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from grader import catalog, verdict
+from grader.autograders import official
+from grader.autograders.table import row_of
+from grader.capture.format import Capture, read_capture
+from grader.gpu import card as cards
+from grader.messages import _
+from grader.report.text import describe_findings
+from grader.verdict import Assessment, Check, Finding, Outcome, Unusable, Verdict
+
+if TYPE_CHECKING:
+    from grader.judge import Submission
+
+_CHECKS = pytest.StashKey[list[Check]]()
+_ASSESSMENT = pytest.StashKey[Assessment]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("tilelab")
+    group.addoption("--submission", type=Path, help="the notebook to judge")
+    group.addoption("--capture-file", type=Path, help="a capture to judge (from 'tilelab capture')")
+    group.addoption("--device", choices=("auto", "sim", "gpu"), default="auto", help="who judges")
+    group.addoption("--seed", default="local", help="what the inputs are drawn from")
+    group.addoption("--official", action="store_true", help="judge at the further shapes of the official run too")
+    group.addoption("--part", help="run only the tests of this part, e.g. 'right' or 'fast'")
+    group.addoption("--verdict", type=Path, help="write the verdict here, as JSON")
+    group.addoption("--points", type=Path, help="write the table of points of what is run here, as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "points(maximum, cell, title, free): what a test of a lab is worth")
+    config.stash[_CHECKS] = []
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    part = config.getoption("part")
+    if part is not None:
+        left_out = [item for item in items if row_of(item).part != part]
+        items[:] = [item for item in items if row_of(item).part == part]
+        config.hook.pytest_deselected(items=left_out)
+    rows = [row_of(item) for item in items]
+    path = config.getoption("points")
+    if path is not None:
+        official.write_rows(path, rows)
+
+
+@pytest.fixture(scope="session")
+def lab(request: pytest.FixtureRequest) -> catalog.Lab:
+    """The lab whose test file this is."""
+    names = {Path(item.fspath).stem.removeprefix("test_") for item in request.session.items}
+    if len(names) != 1:
+        raise pytest.UsageError(_("Judge one lab at a time: name one test file."))
+    lab = catalog.find(names.pop())
+    return official.extended(lab) if request.config.getoption("official") else lab
+
+
+@pytest.fixture(scope="session")
+def capture(request: pytest.FixtureRequest, lab: catalog.Lab) -> Capture:
+    """The submission's captured IR: read, or captured now in the sandbox."""
+    notebook, file = request.config.getoption("submission"), request.config.getoption("capture_file")
+    if (notebook is None) == (file is None):
+        raise pytest.UsageError(_("Say what to judge: --submission NOTEBOOK or --capture-file FILE."))
+    try:
+        if file is not None:
+            return read_capture(file)
+        from grader.capture.run import capture_notebook
+
+        return capture_notebook(notebook, lab)
+    except Unusable as error:
+        pytest.exit(describe_findings([error.finding]), returncode=2)
+
+
+@pytest.fixture(scope="session")
+def card(request: pytest.FixtureRequest) -> cards.Card | None:
+    """The card that judges; None stands for the simulator."""
+    device = request.config.getoption("device")
+    found = None if device == "sim" else cards.find()
+    if device == "gpu" and found is None:
+        pytest.exit(
+            _("There is no GPU here that could judge. Leave out --device gpu to use the simulator."), returncode=2
+        )
+    return found
+
+
+@pytest.fixture(scope="session")
+def submission(
+    request: pytest.FixtureRequest, capture: Capture, lab: catalog.Lab, card: cards.Card | None
+) -> "Submission":
+    # Only a run needs torch; collecting the points does not.
+    from grader.judge import Submission
+
+    request.config.stash[_DEVICE] = "simulator" if card is None else card.name
+    request.config.stash[_CAPTURE] = capture
+    return Submission(capture, lab, card, request.config.getoption("seed"))
+
+
+_DEVICE = pytest.StashKey[str]()
+_CAPTURE = pytest.StashKey[Capture]()
+
+
+@pytest.fixture
+def assess(request: pytest.FixtureRequest) -> Callable[[Assessment], None]:
+    """Records what a test found; ends the test as failed, or as skipped if nothing could be decided."""
+
+    def record(assessment: Assessment) -> None:
+        if _ASSESSMENT in request.node.stash:
+            raise RuntimeError("a test records one assessment")
+        request.node.stash[_ASSESSMENT] = assessment
+        text = describe_findings(assessment.findings)
+        match assessment.outcome:
+            case Outcome.FAILED:
+                pytest.fail(text, pytrace=False)
+            case Outcome.NOT_ASSESSED | Outcome.INCONCLUSIVE:
+                pytest.skip(f"{assessment.outcome}: {text}")
+
+    return record
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
+    report = yield
+    if call.when == "call" and report.passed and _ASSESSMENT not in item.stash:
+        report.outcome = "failed"
+        report.longrepr = "the test recorded no assessment"
+    if call.when == "call" or report.failed:
+        item.config.stash[_CHECKS].append(_check(item, report))
+    return report
+
+
+def _check(item: pytest.Item, report: pytest.TestReport) -> Check:
+    row = row_of(item)
+    assessment = item.stash.get(_ASSESSMENT, None)
+    if assessment is None:
+        # Our own error, or pytest's: say so, and give nothing.
+        finding = Finding(
+            _("The judge itself failed here. Please report this."), evidence=(str(report.longrepr)[-2000:],)
+        )
+        assessment = Assessment(Outcome.NOT_ASSESSED, (finding,))
+    passed = assessment.outcome is Outcome.PASSED and report.passed
+    return Check(
+        name=row.name,
+        title=_(row.title),
+        cell=row.cell,
+        outcome=assessment.outcome,
+        points=row.max_points * assessment.share if passed else 0.0,
+        max_points=row.max_points,
+        findings=assessment.findings,
+        figures=assessment.figures,
+        seconds=report.duration,
+    )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    path = session.config.getoption("verdict")
+    if path is None or _CAPTURE not in session.config.stash:
+        return
+    capture, checks = session.config.stash[_CAPTURE], session.config.stash[_CHECKS]
+    result = Verdict(
+        lab=capture.lab,
+        device=session.config.stash[_DEVICE],
+        checks=tuple(checks),
+        capture=capture.sha256,
+        seed=session.config.getoption("seed"),
+        notes=official.notes(capture),
+        versions=capture.versions,
+    )
+    path.write_text(verdict.to_json(result))

@@ -1,0 +1,1 @@
+"""What only the official run knows. Never part of the student image."""

@@ -1,0 +1,36 @@
+"""The seed of an official run: secret, and the same whenever the same submission is judged again.
+
+It is derived from a secret of the course and the hash of what was captured, so that a regrade repeats the same
+inputs and a student can't foresee them. The secret is made when it is first needed.
+"""
+
+import hashlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+
+
+def secret_file() -> Path:
+    """TILELAB_SECRET, or a file in the user's configuration folder."""
+    configured = os.environ.get("TILELAB_SECRET")
+    if configured:
+        return Path(configured)
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base, "tilelab", "secret")
+
+
+def seed_for(capture_sha256: str) -> str:
+    """The seed for one captured submission."""
+    return hmac.new(_secret(), capture_sha256.encode(), hashlib.sha256).hexdigest()
+
+
+def _secret() -> bytes:
+    path = secret_file()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_hex(32))
+    except FileExistsError:
+        pass
+    return path.read_text().strip().encode()

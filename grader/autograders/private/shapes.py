@@ -1,0 +1,20 @@
+"""Further shapes of the official run, by lab and kernel."""
+
+from grader.catalog import Group, Shape
+
+FURTHER: dict[str, dict[str, tuple[Shape, ...]]] = {
+    "lab01_vector_add": {
+        "vector_add": (
+            Shape("further tiles", {"N": 8192}, Group.TILES, hidden=True),
+            Shape("further tail", {"N": 12_289}, Group.TAILS, hidden=True),
+            Shape("further small", {"N": 3}, Group.TAILS, hidden=True),
+        ),
+    },
+    "lab02_matmul": {
+        "matmul": (
+            Shape("further tiles", {"M": 384, "N": 256, "K": 512}, Group.TILES, hidden=True),
+            Shape("further tail", {"M": 136, "N": 264, "K": 392}, Group.TAILS, hidden=True),
+            Shape("further small", {"M": 16, "N": 8, "K": 8}, Group.TAILS, hidden=True),
+        ),
+    },
+}

@@ -1,0 +1,141 @@
+"""Runs a lab's pytest file on a captured submission, in a process of its own, and reads the verdict.
+
+The process starts in an empty folder with plugins, options and start-up files of the surroundings switched off:
+nothing that lies beside a submission can reach it.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from grader import catalog, verdict
+from grader.autograders.official import extended, read_rows
+from grader.autograders.table import PointRow
+from grader.capture.format import Capture
+from grader.gpu import card as cards
+from grader.messages import _
+from grader.verdict import Finding, Unusable, Verdict
+
+SECONDS = 900
+
+
+def judge_notebook(
+    notebook: Path, lab_id: str, *, device: str = "auto", official_run: bool = False, seed: str | None = None
+) -> Verdict:
+    """Captures the notebook in the sandbox and judges it. Raises Unusable if it can't be judged at all."""
+    from grader.capture.run import capture_notebook
+
+    lab = catalog.find(lab_id)
+    capture = capture_notebook(notebook, extended(lab) if official_run else lab)
+    return judge_capture(capture, device=device, official_run=official_run, seed=seed)
+
+
+def judge_capture(
+    capture: Capture,
+    *,
+    device: str = "auto",
+    official_run: bool = False,
+    seed: str | None = None,
+    part: str | None = None,
+) -> Verdict:
+    """Judges what was captured. Raises Unusable.
+
+    ``device`` is "auto", "sim" or "gpu"; ``part`` picks some of the tests ("right", "fast"). Without a ``seed``,
+    a local run uses one that is always the same, an official run the course's secret one.
+    """
+    lab = _lab(capture)
+    if device == "gpu" and cards.find() is None:
+        raise Unusable(
+            Finding(
+                _("There is no GPU here that could judge."),
+                _("'tilelab doctor' says what is missing; --device sim uses the simulator."),
+            )
+        )
+    if official_run and seed is None:
+        from grader.autograders.private.seeds import seed_for
+
+        seed = seed_for(capture.sha256)
+    with tempfile.TemporaryDirectory(prefix="tilelab-judge-") as folder:
+        captured, table, result = (Path(folder, f"{name}.json") for name in ("capture", "points", "verdict"))
+        captured.write_text(capture.to_json())
+        options = ["--capture-file", str(captured), "--device", device]
+        options += ["--points", str(table), "--verdict", str(result)]
+        options += ["--seed", seed] if seed is not None else []
+        options += ["--official"] if official_run else []
+        options += ["--part", part] if part is not None else []
+        process = _pytest(lab.id, options, folder)
+        rows = read_rows(table) if table.exists() else ()
+        if not rows and process.returncode == 5:  # pytest's word for: nothing was collected
+            parts = ", ".join(sorted({row.part for row in point_table(lab.id)}))
+            raise Unusable(
+                _("{lab} has no part '{part}'. Its parts are: {parts}.").format(lab=lab.id, part=part, parts=parts)
+            )
+        if not result.exists():
+            raise RuntimeError(
+                f"the autograder gave no verdict (status {process.returncode}):\n{process.stdout[-4000:]}"
+            )
+        judged = verdict.read(result)
+    missing = {row.name for row in rows} - {check.name for check in judged.checks}
+    if missing:
+        raise RuntimeError(f"these checks were not run: {', '.join(sorted(missing))}")
+    return judged
+
+
+def _lab(capture: Capture) -> catalog.Lab:
+    try:
+        lab = catalog.find(capture.lab)
+    except KeyError as error:
+        raise Unusable(error.args[0]) from None
+    if capture.lab_version != lab.version:
+        raise Unusable(
+            Finding(
+                _("The capture is of version {got} of {lab}; this is version {want}.").format(
+                    got=capture.lab_version, lab=lab.id, want=lab.version
+                ),
+                _("Capture the notebook again."),
+            )
+        )
+    return lab
+
+
+@cache
+def point_table(lab_id: str) -> tuple[PointRow, ...]:
+    """What the lab's tests are worth, in their order."""
+    with tempfile.TemporaryDirectory(prefix="tilelab-points-") as folder:
+        path = Path(folder, "points.json")
+        process = _pytest(lab_id, ["--points", str(path), "--collect-only"], folder)
+        if process.returncode != 0 or not path.exists():
+            raise RuntimeError(f"the points of {lab_id} can't be read:\n{process.stdout[-4000:]}")
+        return read_rows(path)
+
+
+def _pytest(lab_id: str, options: list[str], folder: str) -> subprocess.CompletedProcess[str]:
+    here = Path(__file__).parent
+    command = [sys.executable, "-P", "-m", "pytest", str(here / f"test_{lab_id}.py")]
+    command += [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        str(here / "pytest.ini"),
+        "--rootdir",
+        str(here),
+        "--color=no",
+    ]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        [*command, *options],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=SECONDS,
+        check=False,
+    )

@@ -1,0 +1,8 @@
+"""The command line, ``tilelab``: wiring only. Each command lies in a module of its own.
+
+Exit status: 0 all that was assessed passed; 1 something failed; 2 the input is unusable, and the message says why.
+"""
+
+from grader.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,53 @@
+"""Registers the commands, and turns what they raise into one message and an exit status."""
+
+import sys
+
+import typer
+from rich.console import Console
+
+from grader.cli import judging, making
+from grader.cli.demo import demo
+from grader.cli.lab import lab
+from grader.doctor.command import doctor
+from grader.messages import _
+from grader.report.terminal import show_finding
+from grader.verdict import Unusable
+
+app = typer.Typer(
+    help="Labs for writing fast GPU kernels in TileLang: check your kernels, grade others'.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+for command in (
+    lab,
+    doctor,
+    judging.check,
+    judging.capture,
+    judging.judge,
+    judging.grade,
+    making.build,
+    making.course,
+    demo,
+):
+    app.command()(command)
+
+
+def main() -> None:
+    """The entry point: 2 for what can't be judged, 130 for Ctrl-C, never a traceback for either."""
+    errors = Console(stderr=True)
+    try:
+        app()
+    except Unusable as error:
+        show_finding(error.finding, errors)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        errors.print(_("Interrupted."))
+        sys.exit(130)
+    except OSError as error:
+        place = f" ({error.filename})" if error.filename else ""
+        errors.print(
+            _("{what}{place}. Nothing was lost.").format(what=error.strerror or error, place=place), markup=False
+        )
+        sys.exit(2)

@@ -1,0 +1,139 @@
+"""``tilelab demo``: the whole way once, from notebooks to points in a gradebook, without a browser.
+
+For each lab it hands in an untouched skeleton, the solution, a wrong kernel and a hostile notebook, grades them
+with nbgrader, and compares the points with what each must get.
+"""
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from grader import catalog
+from grader.cli.judging import Device
+from grader.cli.making import ROOT
+from grader.messages import _
+
+Change = Callable[[str], str]
+
+#: What a wrong student did to the solution, by lab: a text that must occur, and what stands in its place.
+WRONG = {
+    "lab01_vector_add": ("if index < N:", "if index <= N:"),
+    "lab02_matmul": ("T.Pipelined(T.ceildiv(K, block_K)", "T.Pipelined(K // block_K"),
+}
+
+#: A cell that a hostile student adds, by lab.
+HOSTILE = {
+    "lab01_vector_add": """
+vector_add = tilelang.jit(out_idx=[-1], compile_flags=["-ccbin", "/tmp/not-a-compiler"])(vector_add.func.orig_func)
+""",
+    "lab02_matmul": """
+import os, sqlite3, sys, time
+import grader, torch
+
+grader.check = lambda *a, **k: print("100 / 100 points")
+torch.allclose = torch.equal = lambda *a, **k: True
+time.perf_counter = time.monotonic = lambda: 0.0
+sys.modules["pytest"] = sys.modules["grader.judge"] = sys.modules["grader.verdict"] = torch
+print('{"outcome": "passed", "points": 100}')
+try:
+    database = sqlite3.connect("../../gradebook.db")
+    database.execute("update grade set manual_score = 100")
+    database.commit()
+except sqlite3.Error:
+    pass
+os._exit(0)
+""",
+}
+
+#: (points, of assessed) on the simulator for each kind of notebook, by lab.
+EXPECTED = {
+    "lab01_vector_add": {"solution": (70, 70), "skeleton": (5, 70), "wrong": (50, 70), "hostile": (0, 70)},
+    "lab02_matmul": {"solution": (60, 60), "skeleton": (5, 60), "wrong": (40, 60), "hostile": (0, 100)},
+}
+
+
+def demo(
+    device: Annotated[Device, typer.Option(help="Who judges. Points are compared on the simulator.")] = Device.SIM,
+) -> None:
+    """Grade right, wrong, untouched and hostile notebooks of every lab, and print the table."""
+    from grader.capture import sandbox
+    from grader.classroom.course import refresh
+    from grader.classroom.grade import StudentResult, grade
+    from grader.cli.results import print_results
+
+    started = time.monotonic()
+    folder = ROOT / "build" / "demo"
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    typer.echo(_("Making a course in {folder} ...").format(folder=folder))
+    refresh(ROOT, folder)
+    typer.echo(sandbox.describe())
+    results: list[StudentResult] = []
+    for lab in catalog.LABS:
+        hand_in(folder, lab)
+        typer.echo(_("Grading {lab} ...").format(lab=lab.id))
+        results += grade(folder, lab.id, device=device)
+    print_results(results, Console())
+    surprises = [text for result in results for text in _surprise(result)] if device is Device.SIM else []
+    for text in surprises:
+        typer.echo(text)
+    typer.echo(
+        _("Done in {seconds:.0f} s. The gradebook is {file}.").format(
+            seconds=time.monotonic() - started, file=folder / "gradebook.db"
+        )
+    )
+    if surprises:
+        raise typer.Exit(1)
+
+
+def hand_in(course: Path, lab: catalog.Lab) -> None:
+    """Writes the four notebooks to ``submitted/``."""
+    import nbformat
+
+    solution = course / "source" / lab.id / lab.notebook
+    before, after = WRONG[lab.id]
+    notebooks = {
+        "skeleton": nbformat.read(ROOT / "labs" / lab.id / lab.notebook, as_version=4),
+        "solution": nbformat.read(solution, as_version=4),
+        "wrong": _replace(nbformat.read(solution, as_version=4), before, after),
+        "hostile": _append(nbformat.read(solution, as_version=4), HOSTILE[lab.id]),
+    }
+    for student, notebook in notebooks.items():
+        place = course / "submitted" / student / lab.id
+        place.mkdir(parents=True, exist_ok=True)
+        nbformat.write(notebook, place / lab.notebook)
+
+
+def _replace(notebook, before: str, after: str):
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code" and before in cell.source]
+    if not cells:
+        raise ValueError(f"the solution no longer holds {before!r}")
+    for cell in cells:
+        cell.source = cell.source.replace(before, after)
+    return notebook
+
+
+def _append(notebook, source: str):
+    from nbformat.v4 import new_code_cell
+
+    notebook.cells.append(new_code_cell(source.strip("\n"), id="hostile"))
+    return notebook
+
+
+def _surprise(result) -> list[str]:
+    """A line if a notebook's points are not what they must be."""
+    want, of = EXPECTED[result.lab][result.student]
+    got = result.verdict.assessed_max if result.verdict else result.max_score
+    if (result.score, got) == (want, of):
+        return []
+    return [
+        _("{lab}, {student}: {score} of {assessed} points, but should be {want} of {of}.").format(
+            lab=result.lab, student=result.student, score=result.score, assessed=got, want=want, of=of
+        )
+    ]

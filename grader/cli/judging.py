@@ -1,0 +1,157 @@
+"""``check``, ``capture``, ``judge`` and ``grade``."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from grader import catalog
+from grader.messages import _
+from grader.report import terminal
+from grader.verdict import Finding, Unusable, Verdict, to_json
+
+
+class Device(StrEnum):
+    """Who judges: the card if there is one, the simulator, or the card and nothing else."""
+
+    AUTO = "auto"
+    SIM = "sim"
+    GPU = "gpu"
+
+
+DeviceOption = Annotated[
+    Device, typer.Option(help="Who judges: the GPU if there is one (auto), or one of the two.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+LabOption = Annotated[str | None, typer.Option("--lab", help="The lab, if the notebook's name doesn't say it.")]
+NotebookArgument = Annotated[Path, typer.Argument(help="A lab's notebook (.ipynb).", show_default=False)]
+
+
+def check(
+    notebook: NotebookArgument,
+    device: DeviceOption = Device.AUTO,
+    lab: LabOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Judge a notebook: capture its kernels in the sandbox, then run the lab's checks."""
+    from grader.autograders import judge_notebook
+
+    which = _lab(notebook, lab)
+    with _working(_("Judging {notebook} ...").format(notebook=notebook.name), quiet=json):
+        verdict = judge_notebook(notebook, which.id, device=device)
+    _finish(verdict, json)
+
+
+def capture(
+    notebook: NotebookArgument,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Where to write the capture.", show_default=False)
+    ],
+    lab: LabOption = None,
+    official: Annotated[
+        bool, typer.Option(help="Capture the further shapes of the official run too (instructors).")
+    ] = False,
+) -> None:
+    """Run a notebook in the sandbox and write its kernels' IR to a file, to be judged anywhere."""
+    from grader.autograders.official import extended
+    from grader.capture import capture_notebook, sandbox
+
+    which = _lab(notebook, lab)
+    typer.echo(sandbox.describe(), err=True)
+    with _working(_("Capturing {notebook} ...").format(notebook=notebook.name)):
+        captured = capture_notebook(notebook, extended(which) if official else which)
+    output.write_text(captured.to_json())
+    typer.echo(
+        _("Wrote {path}: {count} kernels (SHA-256 {sha}).").format(
+            path=output, count=len(captured.traces), sha=captured.sha256[:16]
+        )
+    )
+
+
+def judge(
+    file: Annotated[Path, typer.Argument(help="A capture, from 'tilelab capture'.", show_default=False)],
+    device: DeviceOption = Device.AUTO,
+    official: Annotated[bool, typer.Option(help="As the official run does (instructors).")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Judge captured kernels. No code of the notebook's is run, and no Jupyter is needed."""
+    from grader.autograders import judge_capture
+    from grader.capture import read_capture
+
+    captured = read_capture(file)
+    with _working(_("Judging {file} ...").format(file=file.name), quiet=json):
+        verdict = judge_capture(captured, device=device, official_run=official)
+    _finish(verdict, json)
+
+
+def grade(
+    lab: Annotated[str, typer.Argument(help="The lab, e.g. lab02_matmul.", show_default=False)],
+    student: Annotated[str | None, typer.Option(help="One student only.")] = None,
+    course: Annotated[Path, typer.Option(help="The course folder (see 'tilelab course').")] = Path("course"),
+    device: DeviceOption = Device.AUTO,
+    json: JsonOption = False,
+) -> None:
+    """Grade what students handed in, and write the points to nbgrader's gradebook."""
+    from grader.capture import sandbox
+    from grader.classroom.grade import grade as grade_submissions
+    from grader.cli.results import print_results, results_to_json
+
+    _known(lab)
+    if not json:
+        typer.echo(sandbox.describe(), err=True)
+    with _working(_("Grading {lab} ...").format(lab=lab), quiet=json):
+        results = grade_submissions(course, lab, student, device)
+    if json:
+        typer.echo(results_to_json(results))
+    else:
+        print_results(results, Console())
+    if any(result.error for result in results):
+        raise typer.Exit(1)
+
+
+def _finish(verdict: Verdict, json: bool) -> None:
+    if json:
+        typer.echo(to_json(verdict))
+    else:
+        terminal.show(verdict, Console())
+    raise typer.Exit(0 if verdict.passed else 1)
+
+
+def _working(message: str, quiet: bool = False):
+    """A spinner on a terminal, one plain line elsewhere, nothing if ``quiet``."""
+    console = Console(stderr=True, quiet=quiet)
+    if not console.is_terminal:
+        console.print(message, markup=False)
+    return console.status(message)
+
+
+def _known(lab_id: str) -> catalog.Lab:
+    try:
+        return catalog.find(lab_id)
+    except KeyError as error:
+        raise Unusable(error.args[0]) from None
+
+
+def _lab(notebook: Path, given: str | None) -> catalog.Lab:
+    """The lab of a notebook: as given, by its file's name, or by the kernel that it defines."""
+    if given is not None:
+        return _known(given)
+    for lab in catalog.LABS:
+        if notebook.stem.startswith(lab.id):
+            return lab
+    from grader.capture import read_notebook
+
+    text = "\n".join(cell.source for cell in read_notebook(notebook).cells)
+    found = [lab for lab in catalog.LABS if any(f"def {kernel.name}(" in text for kernel in lab.kernels)]
+    if len(found) == 1:
+        return found[0]
+    raise Unusable(
+        Finding(
+            _("Which lab is '{name}'? Neither its name nor its kernels say so.").format(name=notebook.name),
+            _("Name it: --lab {example}. The labs are: {known}.").format(
+                example=catalog.LABS[0].id, known=", ".join(lab.id for lab in catalog.LABS)
+            ),
+        )
+    )

@@ -1,0 +1,76 @@
+"""The table of a grading run."""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from grader.messages import _
+from grader.report import words
+from grader.report.text import describe
+from grader.verdict import Outcome, Verdict, to_json
+
+if TYPE_CHECKING:
+    from grader.classroom.grade import StudentResult
+
+
+def print_results(results: Sequence["StudentResult"], console: Console) -> None:
+    """One row a student: points, what waits, and the first reason for each point lost."""
+    table = Table(show_lines=True)
+    table.add_column(_("student"), overflow="fold")
+    table.add_column(_("lab"), overflow="fold")
+    table.add_column(_("points"), justify="right", no_wrap=True)
+    table.add_column(_("assessed"), justify="right", no_wrap=True)
+    table.add_column(_("wait for a GPU"), justify="right")
+    table.add_column(_("why"), ratio=1)
+    for result in results:
+        assessed, waiting = _limits(result)
+        cells = (words.number(result.score), words.number(assessed), words.number(waiting))
+        table.add_row(Text(result.student), result.lab, *cells, Text(reason(result)))
+    console.print(table)
+
+
+def _limits(result: "StudentResult") -> tuple[float, float]:
+    """The most that could be earned so far, and what waits."""
+    if result.verdict is None:
+        return result.max_score, 0.0
+    return result.verdict.assessed_max, result.verdict.waiting
+
+
+def reason(result: "StudentResult") -> str:
+    if result.error is not None:
+        return _("Grading failed: {why}").format(why=result.error)
+    if result.unusable is not None:
+        return describe(result.unusable)
+    return lost(result.verdict) if result.verdict is not None else ""
+
+
+def lost(verdict: Verdict) -> str:
+    """The first finding of each check that failed, each told once."""
+    lines = []
+    for check in verdict.checks:
+        if check.outcome is Outcome.FAILED and check.findings:
+            finding = check.findings[0]
+            where = f" ({finding.where})" if finding.where else ""
+            lines.append(f"{finding.message}{where}")
+    return "\n".join(dict.fromkeys(lines)) or _("all that was assessed passed")
+
+
+def results_to_json(results: Sequence["StudentResult"]) -> str:
+    rows = [
+        {
+            "student": result.student,
+            "lab": result.lab,
+            "score": result.score,
+            "max_score": result.max_score,
+            "needs_manual_grade": result.needs_manual_grade,
+            "verdict": None if result.verdict is None else json.loads(to_json(result.verdict)),
+            "unusable": None if result.unusable is None else describe(result.unusable),
+            "error": result.error,
+        }
+        for result in results
+    ]
+    return json.dumps(rows, indent=2)

@@ -1,0 +1,135 @@
+"""Runs kernels on the simulator, in a forked process with a budget.
+
+The simulator only walks data, but a hostile kernel could still exhaust memory or time, so each shape has a
+process of its own. Inputs are inherited, outputs come back in shared memory; one thread on either side keeps
+forking safe.
+"""
+
+import mmap
+import multiprocessing
+import resource
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import psutil
+import torch
+
+from grader import simulator
+from grader.admit import Admitted
+from grader.ir.nodes import Line
+from grader.judge.comparison import poison
+from grader.judge.outcome import Broke, Ran
+from grader.judge.task import Tensors
+from grader.messages import _
+from grader.verdict import Finding, Location
+
+SECONDS = 30.0
+MEMORY = 4 * 2**30  # bytes, beyond what the process has at its start
+
+Locate = Callable[[Line | None], Location | None]
+
+
+def run(
+    admitted: Admitted, inputs: list[Tensors], dtype: torch.dtype, shape: tuple[int, ...], locate: Locate
+) -> list[Ran | Broke]:
+    """The kernel on each set of inputs, in order; after one that broke, no further one is run."""
+    outputs = [_shared(dtype, shape) for _inputs in inputs]
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(sender, admitted, inputs, outputs), daemon=True)
+    process.start()
+    sender.close()
+    results: list[Ran | Broke] = []
+    try:
+        for output in outputs:
+            answer = _receive(receiver)
+            if answer is None or isinstance(answer, _Problem):
+                results.append(_broke(answer, process, locate))
+                break
+            results.append(Ran(output, tuple(_explain(fault, locate) for fault in answer)))
+    finally:
+        process.kill()
+        process.join()
+        receiver.close()
+    return results
+
+
+class _Problem(Exception):
+    """A problem that the child reports: a message, a line, and whether our simulator lacks something."""
+
+    def __init__(self, message: str, line: Line | None, missing: bool) -> None:
+        super().__init__(message, line, missing)
+        self.message, self.line, self.missing = message, line, missing
+
+
+def _shared(dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    """A poisoned tensor in memory that a forked process shares."""
+    count = torch.Size(shape).numel()
+    memory = mmap.mmap(-1, max(count * dtype.itemsize, 1))
+    tensor = torch.frombuffer(memory, dtype=dtype, count=count).view(shape)
+    poison(tensor)
+    return tensor
+
+
+def _child(sender: Connection, admitted: Admitted, inputs: list[Tensors], outputs: list[torch.Tensor]) -> None:
+    torch.set_num_threads(1)
+    used = psutil.Process().memory_info().vms
+    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+    for tensors, output in zip(inputs, outputs, strict=True):
+        try:
+            run = simulator.run(admitted.kernel, (*tensors, output))
+            sender.send(run.faults)
+        except simulator.Unsupported as error:
+            sender.send(_Problem(error.what, error.line, missing=True))
+        except simulator.OverBudget as error:
+            sender.send(_Problem(str(error), error.line, missing=False))
+        except MemoryError:
+            sender.send(_Problem(_("the simulated kernel needs too much memory"), None, missing=False))
+
+
+def _receive(receiver: Connection) -> object | None:
+    """The child's next message; None if it ended or took too long."""
+    try:
+        return receiver.recv() if receiver.poll(SECONDS) else None
+    except EOFError:
+        return None
+
+
+def _broke(problem: _Problem | None, process, locate: Locate) -> Broke:
+    if problem is None:
+        process.join(0.2)
+        if process.is_alive():
+            return Broke(Finding(_("The simulator was stopped after {seconds:.0f} s.").format(seconds=SECONDS)))
+        raise RuntimeError(f"the simulator's process ended with status {process.exitcode}")
+    if problem.missing:
+        message = _("The simulator can't run '{what}'.").format(what=problem.message)
+        advice = _("A GPU can: run the check there, or write this step another way.")
+        return Broke(Finding(message, advice, locate(problem.line)), missing=True)
+    return Broke(Finding(problem.message, where=locate(problem.line)))
+
+
+def _explain(fault: simulator.Fault, locate: Locate) -> Finding:
+    kind = simulator.FaultKind
+    place = f"{fault.buffer}[{', '.join(map(str, fault.index))}]"
+    block = "(" + ", ".join(map(str, fault.block)) + ")"
+    if fault.kind is kind.OUT_OF_BOUNDS_READ:
+        message, advice = (
+            _("Block {block} reads {place}, which does not exist."),
+            _("Guard the access: 'if index < size:' around it."),
+        )
+    elif fault.kind is kind.OUT_OF_BOUNDS_WRITE:
+        message, advice = (
+            _("Block {block} writes {place}, which does not exist."),
+            _("Guard the access: 'if index < size:' around it."),
+        )
+    elif fault.kind is kind.UNINITIALISED_READ:
+        message, advice = (
+            _("Block {block} reads {place} before anything was written there."),
+            _("An accumulator needs T.clear before the loop; a tile needs T.copy before it is used."),
+        )
+    else:
+        message, advice = _("Block {block}: several threads write {place} without an order."), ""
+    evidence = [_("{count} such accesses in all").format(count=fault.count)]
+    if fault.expression:
+        evidence.append(fault.expression)
+    return Finding(message.format(block=block, place=place), advice, locate(fault.line), tuple(evidence))

@@ -1,0 +1,211 @@
+"""A captured submission, and the questions that the autograders ask of it."""
+
+from collections.abc import Iterable
+
+import torch
+
+from grader.admit import Admitted, Refused, admit
+from grader.capture.format import Capture, Trace, TraceError
+from grader.catalog import Group, Kernel, Lab, Role, Shape
+from grader.gpu.card import Card
+from grader.ir.nodes import Line
+from grader.judge import on_card, seeds, simulated, tasks
+from grader.judge.comparison import compare, is_poison
+from grader.judge.outcome import Broke, Ran
+from grader.judge.task import Task, Tensors
+from grader.messages import _
+from grader.verdict import Assessment, Finding, Location, Outcome
+
+DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
+
+
+class Submission:
+    """One submission of ``lab``, judged on ``card`` (None: the simulator) with inputs drawn from ``seed``.
+
+    Each question returns an Assessment. Work that several questions share is done once.
+    """
+
+    def __init__(self, capture: Capture, lab: Lab, card: Card | None, seed: str) -> None:
+        self.capture = capture
+        self.lab = lab
+        self.card = card
+        self.seed = seed
+        self._admitted: dict[tuple[str, str], Admitted | Finding] = {}
+        self._simulated: dict[tuple[str, str], list[Ran | Broke]] = {}
+        self._on_card: dict[str, on_card.Session] = {}
+
+    # The questions
+
+    def signature(self, name: str) -> Assessment:
+        """Is there a kernel of that name, with the parameters that the lab asks for, at every shape?"""
+        for shape in self.lab.kernel(name).shapes:
+            found = self._admit(name, shape)
+            if isinstance(found, Finding):
+                return Assessment(Outcome.FAILED, (self._veiled(found, shape),))
+        return Assessment(Outcome.PASSED)
+
+    def correct(self, name: str, group: Group) -> Assessment:
+        """Is the output right at the shapes of ``group``, on every family of inputs?"""
+        task = tasks.find(self.lab.id, name)
+        findings: list[Finding] = []
+        missing = False
+        for shape in self.lab.kernel(name).group(group):
+            finding, lacking = self._correct_at(task, shape)
+            missing |= lacking
+            if finding is not None:
+                findings.append(self._veiled(finding, shape))
+        if missing:
+            return Assessment(Outcome.NOT_ASSESSED, tuple(findings))
+        return Assessment(Outcome.FAILED if findings else Outcome.PASSED, tuple(_distinct(findings)))
+
+    def clean(self, name: str) -> Assessment:
+        """Does the kernel touch only memory that exists, read only what was written, and write without races?
+
+        The simulator answers this, on every machine: it sees each access.
+        """
+        findings: list[Finding] = []
+        wrote = False
+        for shape in self._untimed(name):
+            found = self._admit(name, shape)
+            if isinstance(found, Finding):
+                return Assessment(Outcome.FAILED, (self._veiled(found, shape),))
+            for result in self._simulate(name, shape):
+                if isinstance(result, Broke):
+                    outcome = Outcome.NOT_ASSESSED if result.missing else Outcome.FAILED
+                    return Assessment(outcome, (self._veiled(result.finding, shape),))
+                findings += [self._veiled(finding, shape) for finding in result.findings]
+                wrote |= not is_poison(result.output).all()
+        if findings:
+            return Assessment(Outcome.FAILED, tuple(_distinct(findings)))
+        if not wrote:
+            return Assessment(Outcome.FAILED, (Finding(_("The kernel writes nothing yet.")),))
+        return Assessment(Outcome.PASSED)
+
+    def fast(self, name: str) -> Assessment:
+        """Does the kernel reach its target at the timed shape, next to its peer, on this card?"""
+        kernel, task = self.lab.kernel(name), tasks.find(self.lab.id, name)
+        (shape,) = kernel.group(Group.TIMED)
+        found = self._admit(name, shape)
+        if isinstance(found, Finding):
+            return Assessment(Outcome.FAILED, (found,))
+        if self.card is None:
+            return Assessment(
+                Outcome.NOT_ASSESSED,
+                (Finding(_("Speed is measured on a GPU; there is none here.")),),
+            )
+        return on_card.fast(self._session(name), self.card, self.lab, task, shape)
+
+    # How they are answered
+
+    def _untimed(self, name: str) -> tuple[Shape, ...]:
+        return tuple(shape for shape in self.lab.kernel(name).shapes if shape.group is not Group.TIMED)
+
+    def _correct_at(self, task: Task, shape: Shape) -> tuple[Finding | None, bool]:
+        """What is wrong at ``shape`` (None: nothing), and whether that is our tools' fault."""
+        found = self._admit(task.kernel, shape)
+        if isinstance(found, Finding):
+            return found, False
+        kernel = self.lab.kernel(task.kernel)
+        output = next(p for p in kernel.parameters if p.role is Role.OUT)
+        results = self._simulate(task.kernel, shape) if self.card is None else self._launch(task.kernel, shape)
+        for family, result in zip(task.families, results, strict=False):
+            if isinstance(result, Broke):
+                return result.finding, result.missing
+            inputs = self._inputs(task, family, shape)
+            reference = task.reference(inputs)
+            mismatch = compare(output.name, result.output, reference, task.bound(inputs, reference))
+            if mismatch is not None:
+                where = _("At {shape}, with inputs of the kind '{family}'").format(shape=shape, family=family)
+                return Finding(mismatch.message, mismatch.advice, evidence=(where, *mismatch.evidence)), False
+        if len(results) != len(task.families):
+            raise RuntimeError(f"{len(results)} results for {len(task.families)} families of inputs")
+        return None, False
+
+    def _inputs(self, task: Task, family: str, shape: Shape) -> Tensors:
+        return task.inputs(family, shape, seeds.generator(self.seed, task.kernel, shape.name, family))
+
+    def _simulate(self, name: str, shape: Shape) -> list[Ran | Broke]:
+        key = (name, shape.name)
+        if key not in self._simulated:
+            task, kernel = tasks.find(self.lab.id, name), self.lab.kernel(name)
+            inputs = [self._inputs(task, family, shape) for family in task.families]
+            dtype, sizes = _output(kernel, shape)
+            admitted = self._known(name, shape)
+            self._simulated[key] = simulated.run(admitted, inputs, dtype, sizes, self._locate)
+        return self._simulated[key]
+
+    def _launch(self, name: str, shape: Shape) -> list[Ran | Broke]:
+        return self._session(name).results(shape)
+
+    def _session(self, name: str) -> on_card.Session:
+        """Everything that the card does for one kernel, in one disposable process."""
+        if name not in self._on_card:
+            task, kernel = tasks.find(self.lab.id, name), self.lab.kernel(name)
+            admitted = {shape.name: self._admit(name, shape) for shape in kernel.shapes}
+            usable = {shape: found for shape, found in admitted.items() if isinstance(found, Admitted)}
+            self._on_card[name] = on_card.launch(self.lab, task, usable, self.seed, self._locate)
+        return self._on_card[name]
+
+    def _known(self, name: str, shape: Shape) -> Admitted:
+        found = self._admit(name, shape)
+        if isinstance(found, Finding):
+            raise TypeError(f"{name} was not admitted at {shape.name}")
+        return found
+
+    def _admit(self, name: str, shape: Shape) -> Admitted | Finding:
+        key = (name, shape.name)
+        if key not in self._admitted:
+            self._admitted[key] = self._read(self.lab.kernel(name), shape)
+        return self._admitted[key]
+
+    def _read(self, kernel: Kernel, shape: Shape) -> Admitted | Finding:
+        trace = self.capture.trace(kernel.name, shape.name)
+        if trace is None:
+            return Finding(
+                _("'{name}' was not captured at {shape}.").format(name=kernel.name, shape=shape),
+                _("Capture the notebook again with this version of the labs."),
+            )
+        if trace.error is not None or trace.ir is None:
+            return self._explain(trace)
+        try:
+            return admit(trace.ir, kernel, shape, trace.options)
+        except Refused as error:
+            return Finding(
+                _("Not admitted: {why}.").format(why=error.message), error.advice, self._locate(error.line)
+            )
+
+    def _explain(self, trace: Trace) -> Finding:
+        """A kernel that could not be traced; if it is missing, the reason may be an earlier cell's error."""
+        error = trace.error or TraceError("Missing", _("'{name}' gave no kernel.").format(name=trace.kernel))
+        if error.kind == "Missing" and self.capture.cell_errors:
+            first = self.capture.cell_errors[0]
+            where = self.capture.locate(first.file, first.line)
+            return Finding(f"{first.kind}: {first.message}", error.message, where)
+        message = error.message if error.kind in ("Missing", "Not a kernel") else f"{error.kind}: {error.message}"
+        return Finding(message, where=self.capture.locate(error.file, error.line))
+
+    def _locate(self, line: Line | None) -> Location | None:
+        return None if line is None else self.capture.locate(line.file, line.number)
+
+    def _veiled(self, finding: Finding, shape: Shape) -> Finding:
+        """What may be said of a hidden shape: that it is one, and which kind."""
+        if not shape.hidden:
+            return finding
+        return Finding(
+            _("Wrong at a further shape of the official run ({group}).").format(group=shape.group),
+            _("Try sizes of your own: small ones, odd ones, some that are no multiple of your tile."),
+            finding.where,
+        )
+
+
+def _output(kernel: Kernel, shape: Shape) -> tuple[torch.dtype, tuple[int, ...]]:
+    (parameter,) = (p for p in kernel.parameters if p.role is Role.OUT)
+    return DTYPES[parameter.dtype], parameter.sizes(shape)
+
+
+def _distinct(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings that differ in message or place, in order: one fault at five shapes is told once."""
+    seen: dict[object, Finding] = {}
+    for finding in findings:
+        seen.setdefault((finding.where, finding.advice) if finding.where else finding, finding)
+    return list(seen.values())

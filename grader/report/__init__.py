@@ -1,0 +1,1 @@
+"""Shows verdicts: as plain text, in the terminal, in a notebook."""

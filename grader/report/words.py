@@ -1,0 +1,72 @@
+"""The words and marks that every page shares. A mark never stands alone: its word stands beside it."""
+
+from grader.messages import _
+from grader.verdict import Check, Figures, Outcome, Verdict
+
+MARK = {
+    Outcome.PASSED: "✓",
+    Outcome.FAILED: "✗",
+    Outcome.INCONCLUSIVE: "~",
+    Outcome.NOT_ASSESSED: "–",
+}
+
+COLOUR = {
+    Outcome.PASSED: "green",
+    Outcome.FAILED: "red",
+    Outcome.INCONCLUSIVE: "yellow",
+    Outcome.NOT_ASSESSED: "bright_black",
+}
+
+
+def outcome(check: Check) -> str:
+    words = {
+        Outcome.PASSED: _("passed"),
+        Outcome.FAILED: _("failed"),
+        Outcome.INCONCLUSIVE: _("inconclusive"),
+        Outcome.NOT_ASSESSED: _("not assessed"),
+    }
+    return f"{MARK[check.outcome]} {words[check.outcome]}"
+
+
+def points(check: Check) -> str:
+    if check.waiting:
+        return _("waiting for {points}").format(points=number(check.max_points))
+    return f"{number(check.points)} / {number(check.max_points)}"
+
+
+def number(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def summary(verdict: Verdict) -> str:
+    """The sentence below the table."""
+    text = _("{points} of {assessed} assessed points").format(
+        points=number(verdict.points), assessed=number(verdict.assessed_max)
+    )
+    if verdict.waiting:
+        text += _("; {waiting} wait for a GPU").format(waiting=number(verdict.waiting))
+    return text + "."
+
+
+def figures(measured: Figures) -> str:
+    """A measurement in one line."""
+    text = _(
+        "{achieved:.0f} {unit} in {ms:.3g} ms; {peer} {peer_achieved:.0f}; "
+        "ratio {ratio:.3f} ({low:.3f}–{high:.3f}, {runs} runs)"
+    )
+    line = text.format(
+        achieved=measured.achieved,
+        unit=measured.unit,
+        ms=measured.milliseconds,
+        peer=measured.peer,
+        peer_achieved=measured.peer_achieved,
+        ratio=measured.ratio,
+        low=measured.ratio_low,
+        high=measured.ratio_high,
+        runs=measured.runs,
+    )
+    if measured.target is not None and measured.decided is not None:
+        line += _("; counts as {decided:.0f}, target {target:.0f}").format(
+            decided=measured.decided, target=measured.target
+        )
+    return line

@@ -1,0 +1,65 @@
+"""``check``: from a live kernel to a table in the notebook."""
+
+import linecache
+from typing import Any
+
+from grader import catalog
+from grader.capture.format import Capture, Source
+from grader.capture.tracing import trace_kernels
+from grader.messages import _
+from grader.report import notebook as html
+from grader.report.terminal import render
+from grader.report.text import describe
+from grader.verdict import Finding, Unusable
+
+
+def check_kernel(kernel: Any, part: str | None, device: str) -> None:
+    name = getattr(getattr(kernel, "func", None), "__name__", None) or getattr(kernel, "__name__", None)
+    try:
+        lab, _kernel = catalog.find_kernel(str(name))
+    except KeyError as error:
+        _show_finding(Finding(error.args[0], _("Pass the kernel's function itself, for instance check(matmul).")))
+        return
+    sources = _cells()
+    traces = trace_kernels({str(name): kernel}, lab.kernels, {source.file for source in sources}.__contains__)
+    capture = Capture(lab.id, lab.version, tuple(traces), tuple(sources), sandbox="notebook")
+    from grader.autograders import judge_capture
+
+    try:
+        verdict = judge_capture(capture, device=device, part=part)
+    except Unusable as error:
+        _show_finding(error.finding)
+        return
+    shell = _shell()
+    if shell is None or not hasattr(shell, "kernel"):
+        from rich.console import Console
+
+        Console().print(render(verdict))
+    else:
+        from IPython.display import HTML, display
+
+        display(HTML(html.render(verdict)))
+
+
+def _cells() -> list[Source]:
+    """The cells that were run in this session, by the file names that IPython gave them."""
+    shell = _shell()
+    names = getattr(getattr(shell, "compile", None), "_filename_map", {})
+    return [Source(file, f"In [{number}]", "".join(linecache.getlines(file))) for file, number in names.items()]
+
+
+def _shell() -> Any:
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return None
+    return get_ipython()
+
+
+def _show_finding(finding: Finding) -> None:
+    if hasattr(_shell(), "kernel"):
+        from IPython.display import HTML, display
+
+        display(HTML(html.render_finding(finding)))
+    else:
+        print(describe(finding))

@@ -1,0 +1,136 @@
+# ---
+# jupyter:
+#   jupytext:
+#     cell_metadata_filter: nbgrader,tags,-all
+#     notebook_metadata_filter: kernelspec,jupytext,-all
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown] tags=["lang-en"]
+# # Lab 01 · Vector add
+#
+# **You will learn** what a TileLang kernel is made of, how a grid of blocks covers a vector, what to do with the
+# piece that sticks out at the end, and why this kernel can't be faster than the memory.
+#
+# **You will write** four lines. It takes 30 to 45 minutes with reading.
+#
+# You need no GPU: without one, a simulator runs your kernel on the CPU and checks every memory access. Only the
+# speed waits until you have a GPU.
+
+# %%
+import tilelang
+import tilelang.language as T
+
+from grader import check
+
+# %% [markdown] tags=["lang-en"]
+# ## The picture
+#
+# We want `C[i] = A[i] + B[i]` for every `i` from 0 to `N - 1`. A GPU runs many *blocks* at the same time, so we
+# cut the vectors into *tiles* of `block_N` elements and give each block one tile:
+#
+# ```text
+# element   0        1024       2048       3072      N = 3500
+#           |----------|----------|----------|----------|
+# block     bx = 0     bx = 1     bx = 2     bx = 3  ^^^^
+#                                                     the last tile sticks out:
+#                                                     elements 3500 to 4095 don't exist
+# ```
+#
+# Block `bx` looks after the elements from `bx * block_N` on. We need `ceil(N / block_N)` blocks, which TileLang
+# writes `T.ceildiv(N, block_N)`.
+
+# %% [markdown] tags=["lang-en"]
+# ## A worked example
+#
+# This kernel doubles a vector. Read it from the outside in:
+#
+# * `@tilelang.jit` marks a function that *builds* a kernel. Its arguments (`N`, `block_N`) are known when the
+#   kernel is built, so a kernel is made for each size.
+# * `@T.prim_func` is the kernel itself. Its parameters are tensors with a shape and a dtype.
+# * `with T.Kernel(...) as bx` starts the blocks; `bx` is the number of the block.
+# * `for i in T.Parallel(block_N)` goes over the tile. The iterations are shared out among the block's threads and
+#   run at the same time, so they must not depend on each other.
+#
+# It only works if `N` is a multiple of `block_N`.
+
+
+# %%
+@tilelang.jit(out_idx=[-1])
+def double(N, block_N=1024, threads=256):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(N // block_N, threads=threads) as bx:
+            for i in T.Parallel(block_N):
+                B[bx * block_N + i] = 2 * A[bx * block_N + i]
+
+    return main
+
+
+print(double.get_tir(4096).script())  # what TileLang made of it: its intermediate representation
+
+# %% [markdown] tags=["lang-en"]
+# ## Your kernel
+#
+# Add two vectors of **any** length. Where the last tile sticks out, no element may be read or written: guard the
+# access with an `if`.
+#
+# Change only the marked gap. Then run the cell below it.
+
+
+# %% nbgrader={"grade": false, "solution": true, "locked": false, "schema_version": 3, "grade_id": "vector_add", "task": false}
+@tilelang.jit(out_idx=[-1])
+def vector_add(N, block_N=1024, threads=256):
+    @T.prim_func
+    def main(
+        A: T.Tensor((N,), "float32"),
+        B: T.Tensor((N,), "float32"),
+        C: T.Tensor((N,), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(N, block_N), threads=threads) as bx:
+            ### BEGIN SOLUTION lines=4 hint="Loop over the tile with T.Parallel. Name the element that i stands"
+            ### HINT for (index = ...), and add only where index < N.
+            for i in T.Parallel(block_N):
+                index = bx * block_N + i
+                if index < N:
+                    C[index] = A[index] + B[index]
+            ### END SOLUTION
+
+    return main
+
+
+# %% nbgrader={"grade": true, "solution": false, "locked": true, "schema_version": 3, "grade_id": "vector_add-right", "task": false}
+check(vector_add, "right")
+
+# %% [markdown] tags=["lang-en"]
+# **When something fails**, the table says which shape, which element and which line. Two things to know:
+#
+# * TileLang's compiler adds guards of its own around accesses to global memory, so on a card a forgotten `if` may
+#   go unnoticed. The simulator doesn't let it pass: not every access can be rescued that way.
+# * *Not assessed* means that no one has judged this yet, because it needs a GPU. It is neither right nor wrong.
+
+# %% [markdown] tags=["lang-en"]
+# ## How fast can it be?
+#
+# Each element costs 12 bytes of memory traffic (two reads of 4 bytes, one write) and a single addition. An H200
+# moves about 4.3 TB/s and could do about 60 trillion additions a second, so the memory is the limit: this kernel is
+# *memory-bound*, and all that counts is that every byte moves once, in wide accesses.
+#
+# On a GPU the next cell measures your kernel beside `torch.add`, in turns, with a cold cache.
+
+# %% nbgrader={"grade": true, "solution": false, "locked": true, "schema_version": 3, "grade_id": "vector_add-fast", "task": false}
+check(vector_add, "fast")
+
+# %% [markdown] tags=["lang-en"]
+# ## Try it
+#
+# Does the tile's size matter? Change `block_N` to 256 and to 4096 (and back), and check again. What do you expect
+# for a kernel that waits for memory?
+#
+# **Read next:** lab 02, where data is used more than once, and where the tile's size decides everything.

@@ -1,0 +1,173 @@
+# ---
+# jupyter:
+#   jupytext:
+#     cell_metadata_filter: nbgrader,tags,-all
+#     notebook_metadata_filter: kernelspec,jupytext,-all
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown] tags=["lang-en"]
+# # Lab 02 · Tiled matmul on tensor cores
+#
+# **You will learn** why a matrix product is computed tile by tile, what belongs in shared memory and what in
+# registers (TileLang calls them a *fragment*), how a software pipeline hides the memory, and how little code all
+# that takes.
+#
+# **You will write** six lines in three gaps. It takes 45 to 60 minutes with reading. Lab 01 comes first.
+
+# %%
+import tilelang
+import tilelang.language as T
+
+from grader import check
+
+# %% [markdown] tags=["lang-en"]
+# ## The picture
+#
+# `C = A B`, where `A` is M×K, `B` is K×N and `C` is M×N. Each block computes one tile of `C`:
+#
+# ```text
+#                       K                     bx
+#               B  +---------+          +---+---+---+
+#                K |   | # | |  tile    |   | # |   |   # : what this block reads
+#                  |   | # | |  k       |   | # |   |       and writes
+#                  +---------+          +---+---+---+
+#                        N
+#       K
+#   +---------+    +---------+
+# by| # # # # |    |   | @ | |   @ : the tile C[by, bx], kept in registers (a fragment)
+#   +---------+    +---------+       while k runs over K
+#   A    M         C     N
+# ```
+#
+# A block walks along K in steps of `block_K`. In each step it
+#
+# 1. copies a tile of `A` (`block_M` × `block_K`) and a tile of `B` (`block_K` × `block_N`) to *shared memory*,
+#    which all threads of the block can reach quickly,
+# 2. multiplies the two tiles on the tensor cores, and adds the product to the fragment.
+#
+# Every element of `A` that is fetched serves `block_N` products, and every element of `B` serves `block_M`. That
+# is why tiles pay: the larger they are, the fewer bytes move for each operation.
+
+# %% [markdown] tags=["lang-en"]
+# ## The words of TileLang that you need
+#
+# | call | what it does |
+# | --- | --- |
+# | `T.alloc_shared((rows, columns), dtype)` | a tile in shared memory |
+# | `T.alloc_fragment((rows, columns), dtype)` | a tile in the registers of the block's threads |
+# | `T.clear(tile)` | fills a tile with zeros |
+# | `T.copy(A[row, column], tile)` | copies a tile that starts at `A[row, column]`; what lies outside `A` arrives as 0 |
+# | `T.copy(tile, C[row, column])` | the way back; what would lie outside `C` is not written |
+# | `T.gemm(A_tile, B_tile, C_tile)` | `C_tile += A_tile @ B_tile`, on tensor cores |
+# | `for k in T.Pipelined(count, num_stages=n)` | a loop whose copies run ahead of its products by up to `n` steps |
+#
+# `T.copy` guards the edges by itself, so here no `if` is needed.
+#
+# **A worked example.** One block, one tile: a 64×64 product with nothing to walk along.
+
+
+# %%
+@tilelang.jit(out_idx=[-1])
+def one_tile(size=64):
+    @T.prim_func
+    def main(
+        A: T.Tensor((size, size), "float16"),
+        B: T.Tensor((size, size), "float16"),
+        C: T.Tensor((size, size), "float32"),
+    ):
+        with T.Kernel(1, threads=128) as bx:
+            A_tile = T.alloc_shared((size, size), "float16")
+            B_tile = T.alloc_shared((size, size), "float16")
+            C_tile = T.alloc_fragment((size, size), "float32")
+            T.clear(C_tile)
+            T.copy(A[0, 0], A_tile)
+            T.copy(B[0, 0], B_tile)
+            T.gemm(A_tile, B_tile, C_tile)
+            T.copy(C_tile, C[0, 0])
+
+    return main
+
+
+print(one_tile.get_tir().script())
+
+# %% [markdown] tags=["lang-en"]
+# ## Your kernel
+#
+# Block `(bx, by)` computes the tile of `C` that starts at row `by * block_M` and column `bx * block_N`. The inputs
+# are fp16; the fragment is fp32, because a long sum in fp16 loses most of its digits.
+#
+# Change only the marked gaps. Then run the cell below.
+
+
+# %% nbgrader={"grade": false, "solution": true, "locked": false, "schema_version": 3, "grade_id": "matmul", "task": false}
+@tilelang.jit(out_idx=[-1])
+def matmul(M, N, K, block_M=128, block_N=256, block_K=64, num_stages=4, threads=256):
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), "float16"),
+        B: T.Tensor((K, N), "float16"),
+        C: T.Tensor((M, N), "float16"),
+    ):
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
+            A_tile = T.alloc_shared((block_M, block_K), "float16")
+            B_tile = T.alloc_shared((block_K, block_N), "float16")
+            C_tile = T.alloc_fragment((block_M, block_N), "float32")
+            T.use_swizzle(panel_size=10)  # neighbouring blocks share tiles in the L2 cache
+
+            # 1. The sum starts at zero.
+            ### BEGIN SOLUTION lines=1 hint="A fragment holds whatever was in the registers before."
+            T.clear(C_tile)
+            ### END SOLUTION
+
+            # 2. Walk along K, tile by tile.
+            ### BEGIN SOLUTION lines=4 hint="A pipelined loop over T.ceildiv(K, block_K) steps. In step k, copy"
+            ### HINT the tile of A that starts at row by * block_M and column k * block_K, and the tile of B
+            ### HINT that starts at row k * block_K; then T.gemm.
+            for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
+                T.copy(A[by * block_M, k * block_K], A_tile)
+                T.copy(B[k * block_K, bx * block_N], B_tile)
+                T.gemm(A_tile, B_tile, C_tile)
+            ### END SOLUTION
+
+            # 3. Store the tile. The copy converts fp32 to fp16 on the way.
+            ### BEGIN SOLUTION lines=1 hint="The way back of T.copy, to where this block's tile of C starts."
+            T.copy(C_tile, C[by * block_M, bx * block_N])
+            ### END SOLUTION
+
+    return main
+
+
+# %% nbgrader={"grade": true, "solution": false, "locked": true, "schema_version": 3, "grade_id": "matmul-right", "task": false}
+check(matmul, "right")
+
+# %% [markdown] tags=["lang-en"]
+# **How exact must it be?** The judge computes the product in fp64 and derives from the types, the length of the sum
+# and the magnitude of its terms how far a right kernel can be off. An fp32 fragment passes easily; an fp16 fragment
+# does not. Try it: change the fragment's dtype, and look at which inputs give it away.
+
+# %% [markdown] tags=["lang-en"]
+# ## How fast can it be?
+#
+# A product of two 4096×4096 matrices takes 2 · 4096³ ≈ 137 billion operations, and moves at least 100 MB. That is
+# over a thousand operations for each byte, far above what the memory asks for: this kernel is *compute-bound*. What
+# counts is that the tensor cores never wait.
+#
+# On a GPU the next cell measures your kernel beside cuBLAS (`torch.matmul`), in turns, with a cold cache.
+
+# %% nbgrader={"grade": true, "solution": false, "locked": true, "schema_version": 3, "grade_id": "matmul-fast", "task": false}
+check(matmul, "fast")
+
+# %% [markdown] tags=["lang-en"]
+# ## Try it
+#
+# * What does `num_stages=1` cost? And 128×128×32 tiles? Predict first, then measure.
+# * Count: with 128×256 tiles, how often is each element of `A` read from global memory for N = 4096? And of `B`?
+#
+# **Read next:** lab 03, which searches the best tiles for you.
