@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from grader.gpu import card
+from grader.gpu import hardware
 
 ROOT = Path(__file__).parents[1]
 
@@ -17,7 +17,7 @@ os.environ["TILELAB_SECRET"] = str(ROOT / "build" / "test-secret")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if card.find() is not None:
+    if hardware.judging_card() is not None:
         return
     for item in items:
         if item.get_closest_marker("gpu"):
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 IMPORTS = "import tilelang\nimport tilelang.language as T\nfrom grader import check"
 
-VECTOR_ADD = '''
+VECTOR_ADD = """
 @tilelang.jit(out_idx=[-1])
 def vector_add(N, block_N=1024, threads=256):
     @T.prim_func
@@ -38,9 +38,9 @@ def vector_add(N, block_N=1024, threads=256):
                     C[index] = A[index] + B[index]
 
     return main
-'''.strip()
+""".strip()
 
-MATMUL = '''
+MATMUL = """
 @tilelang.jit(out_idx=[-1])
 def matmul(M, N, K, block_M=128, block_N=128, block_K=32, num_stages=3, threads=128):
     @T.prim_func
@@ -57,7 +57,7 @@ def matmul(M, N, K, block_M=128, block_N=128, block_K=32, num_stages=3, threads=
             T.copy(C_tile, C[by * block_M, bx * block_N])
 
     return main
-'''.strip()
+""".strip()
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import tilelang
 import tilelang.language as T
 from tilelang import tvm
 
+from grader.capture.format import Capture, Trace
 from grader.catalog import Shape, find
 
 
@@ -47,7 +48,9 @@ def eager_vector_add(A, B, block_N: int = 1024):
 
 
 @tilelang.jit(out_idx=[-1])
-def matmul(M, N, K, block_M=128, block_N=128, block_K=32, num_stages=3, threads=128, accumulator="float32", clear=True):
+def matmul(
+    M, N, K, block_M=128, block_N=128, block_K=32, num_stages=3, threads=128, accumulator="float32", clear=True
+):
     @T.prim_func
     def main(A: T.Tensor((M, K), "float16"), B: T.Tensor((K, N), "float16"), C: T.Tensor((M, N), "float16")):
         with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
@@ -64,3 +67,14 @@ def matmul(M, N, K, block_M=128, block_N=128, block_K=32, num_stages=3, threads=
             T.copy(C_tile, C[by * block_M, bx * block_N])
 
     return main
+
+
+def capture_of(lab_id: str, kernel, **arguments) -> Capture:
+    """A capture of ``kernel`` at all shapes of the lab, made in this process."""
+    lab = find(lab_id)
+    (wanted,) = lab.kernels
+    traces = tuple(
+        Trace(wanted.name, shape.name, ir=json_of(kernel.get_tir(**shape.sizes, **arguments)))
+        for shape in wanted.shapes
+    )
+    return Capture(lab.id, lab.version, traces, sandbox="test")

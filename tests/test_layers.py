@@ -29,7 +29,16 @@ ALLOWED = {
 #: Packages that must never bring TVM into a process, and those that must not need Jupyter.
 NO_TVM = ("verdict", "messages", "catalog", "ir", "admit", "simulator", "report", "autograders", "judge")
 NO_JUPYTER = (*NO_TVM, "gpu", "capture")
-JUPYTER = {"nbgrader", "jupyter_client", "jupyterlab", "notebook", "nbclient", "nbconvert", "jupytext", "ipykernel"}
+JUPYTER = {
+    "nbgrader",
+    "jupyter_client",
+    "jupyterlab",
+    "notebook",
+    "nbclient",
+    "nbconvert",
+    "jupytext",
+    "ipykernel",
+}
 
 
 def imports(path: Path) -> set[str]:

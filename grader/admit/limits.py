@@ -83,9 +83,7 @@ class _Sizes:
         self.line = stmt.line or self.line
         self.statements += 1
         if self.statements > MAX_STATEMENTS:
-            raise Refused(
-                _("the kernel has more than {limit} statements").format(limit=MAX_STATEMENTS), self.line
-            )
+            raise Refused(_("the kernel has more than {limit} statements").format(limit=MAX_STATEMENTS), self.line)
         if isinstance(stmt, nodes.For):
             unrolled, parallel = self._loop(stmt, unrolled, parallel)
         for child in nodes.children(stmt):

@@ -133,9 +133,7 @@ class _Operators:
             )
         for region, access in zip(regions, spec.regions, strict=True):
             if not isinstance(region, nodes.Region):
-                raise Refused(
-                    _("'{op}' is given something that is no tile").format(op=_short(call.op)), self.line
-                )
+                raise Refused(_("'{op}' is given something that is no tile").format(op=_short(call.op)), self.line)
             self._access(region.buffer, access)
             for expr in (*region.mins, *region.extents):
                 self.expr(expr)

@@ -27,9 +27,7 @@ class _Scopes:
     def _own(self, buffer: nodes.Buffer) -> None:
         """A parameter or an allocation: it brings its storage with it."""
         if buffer.storage in self.memory:
-            raise Refused(
-                _("two buffers claim the same memory: '{name}'").format(name=buffer.name), self.line
-            )
+            raise Refused(_("two buffers claim the same memory: '{name}'").format(name=buffer.name), self.line)
         is_param = buffer in self.kernel.params
         if is_param != (buffer.scope == nodes.GLOBAL):
             raise Refused(
@@ -118,10 +116,7 @@ class _Scopes:
             )
         if constants(buffer.strides) is None:
             raise Refused(_("the strides of '{name}' are not constant").format(name=buffer.name), self.line)
-        if (
-            self._bytes(buffer) > self.memory[buffer.storage]
-            or self._span(buffer) > self.memory[buffer.storage]
-        ):
+        if self._bytes(buffer) > self.memory[buffer.storage] or self._span(buffer) > self.memory[buffer.storage]:
             raise Refused(
                 _("the view '{name}' is larger than the memory it views").format(name=buffer.name), self.line
             )

@@ -19,9 +19,7 @@ def check_signature(kernel: nodes.Kernel, wanted: Kernel, shape: Shape) -> None:
             kernel.line,
             _("Keep the parameters as the notebook gave them."),
         )
-    for position, (param, parameter) in enumerate(
-        zip(kernel.params, wanted.parameters, strict=True), start=1
-    ):
+    for position, (param, parameter) in enumerate(zip(kernel.params, wanted.parameters, strict=True), start=1):
         _check_parameter(param, parameter, position, shape, kernel.line)
 
 
@@ -40,9 +38,9 @@ def _check_parameter(
     if got != sizes:
         shown = "dynamic" if got is None else str(got)
         raise Refused(
-            _(
-                "parameter {position} ('{name}') has shape {got}, the lab asks for {want} where {sizes}"
-            ).format(position=position, name=param.name, got=shown, want=str(sizes), sizes=str(shape)),
+            _("parameter {position} ('{name}') has shape {got}, the lab asks for {want} where {sizes}").format(
+                position=position, name=param.name, got=shown, want=str(sizes), sizes=str(shape)
+            ),
             line,
         )
     if param.strides and constants(param.strides) != row_major(sizes):

@@ -14,13 +14,13 @@ from grader import catalog, verdict
 from grader.autograders import official
 from grader.autograders.table import row_of
 from grader.capture.format import Capture, read_capture
-from grader.gpu import card as cards
+from grader.gpu import hardware
 from grader.messages import _
 from grader.report.text import describe_findings
 from grader.verdict import Assessment, Check, Finding, Outcome, Unusable, Verdict
 
 if TYPE_CHECKING:
-    from grader.judge import Submission
+    from grader.judge.submission import Submission
 
 _CHECKS = pytest.StashKey[list[Check]]()
 _ASSESSMENT = pytest.StashKey[Assessment]()
@@ -82,10 +82,10 @@ def capture(request: pytest.FixtureRequest, lab: catalog.Lab) -> Capture:
 
 
 @pytest.fixture(scope="session")
-def card(request: pytest.FixtureRequest) -> cards.Card | None:
+def card(request: pytest.FixtureRequest) -> hardware.Card | None:
     """The card that judges; None stands for the simulator."""
     device = request.config.getoption("device")
-    found = None if device == "sim" else cards.find()
+    found = None if device == "sim" else hardware.judging_card()
     if device == "gpu" and found is None:
         pytest.exit(
             _("There is no GPU here that could judge. Leave out --device gpu to use the simulator."), returncode=2
@@ -95,10 +95,10 @@ def card(request: pytest.FixtureRequest) -> cards.Card | None:
 
 @pytest.fixture(scope="session")
 def submission(
-    request: pytest.FixtureRequest, capture: Capture, lab: catalog.Lab, card: cards.Card | None
+    request: pytest.FixtureRequest, capture: Capture, lab: catalog.Lab, card: hardware.Card | None
 ) -> "Submission":
     # Only a run needs torch; collecting the points does not.
-    from grader.judge import Submission
+    from grader.judge.submission import Submission
 
     request.config.stash[_DEVICE] = "simulator" if card is None else card.name
     request.config.stash[_CAPTURE] = capture

@@ -13,17 +13,17 @@ from grader.autograders.table import PointRow
 from grader.capture.format import Capture
 from grader.catalog import Lab
 from grader.messages import _
-from grader.verdict import Finding, Unusable
+from grader.verdict import Finding, Unavailable
 
 _rows = TypeAdapter(list[PointRow])
 
 
 def extended(lab: Lab) -> Lab:
-    """The lab with the shapes of the official run. Raises Unusable where these are not installed."""
+    """The lab with the shapes of the official run. Raises Unavailable where these are not installed."""
     try:
         private = importlib.import_module("grader.autograders.private.shapes")
     except ModuleNotFoundError:
-        raise Unusable(
+        raise Unavailable(
             Finding(
                 _("The official run is not installed here: grader/autograders/private is missing."),
                 _("Grade with the instructor's installation, or use 'tilelab check'."),

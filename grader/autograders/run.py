@@ -15,9 +15,9 @@ from grader import catalog, verdict
 from grader.autograders.official import extended, read_rows
 from grader.autograders.table import PointRow
 from grader.capture.format import Capture
-from grader.gpu import card as cards
+from grader.gpu import hardware
 from grader.messages import _
-from grader.verdict import Finding, Unusable, Verdict
+from grader.verdict import Finding, Unavailable, Unusable, Verdict
 
 SECONDS = 900
 
@@ -25,7 +25,10 @@ SECONDS = 900
 def judge_notebook(
     notebook: Path, lab_id: str, *, device: str = "auto", official_run: bool = False, seed: str | None = None
 ) -> Verdict:
-    """Captures the notebook in the sandbox and judges it. Raises Unusable if it can't be judged at all."""
+    """Captures the notebook in the sandbox and judges it.
+
+    Raises Unusable if it can't be judged at all, Unavailable if that is not the notebook's fault.
+    """
     from grader.capture.run import capture_notebook
 
     lab = catalog.find(lab_id)
@@ -47,8 +50,8 @@ def judge_capture(
     a local run uses one that is always the same, an official run the course's secret one.
     """
     lab = _lab(capture)
-    if device == "gpu" and cards.find() is None:
-        raise Unusable(
+    if device == "gpu" and hardware.judging_card() is None:
+        raise Unavailable(
             Finding(
                 _("There is no GPU here that could judge."),
                 _("'tilelab doctor' says what is missing; --device sim uses the simulator."),

@@ -3,8 +3,9 @@
     python -m grader.capture.child RESULT_FD < job.json
 
 The job is ``{"kernels": the catalogue's, "cells": [[file, source], …]}``. On RESULT_FD go lines of JSON:
-``{"cell": n}`` before each cell runs, ``{"tracing": true}``, and last ``{"done": {"traces": …, "cell_errors": …}}``.
-The student's code could write there too: it could as well have written another kernel, and is judged by that.
+``{"cell": n}`` before each cell runs, ``{"tracing": true}``, and last
+``{"done": {"traces": …, "cell_errors": …}}``.
+The student's code could write there too: it could as well have written another kernel, and is judged by it.
 """
 
 import json
@@ -61,7 +62,7 @@ def _shell() -> Any:
     from IPython.core.interactiveshell import InteractiveShell
 
     class Compiler(CachingCompiler):
-        file = "<cell 0>"
+        file = "/notebook/cell-0"
 
         def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:
             return self.file

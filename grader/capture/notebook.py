@@ -19,8 +19,8 @@ class Cell:
 
     @property
     def file(self) -> str:
-        """The file name that the cell's code is compiled under."""
-        return f"<cell {self.number}>"
+        """The file name that the cell's code is compiled under: absolute, so that it is the same everywhere."""
+        return f"/notebook/cell-{self.number}"
 
     @property
     def label(self) -> str:

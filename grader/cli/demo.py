@@ -50,9 +50,10 @@ os._exit(0)
 """,
 }
 
-#: (points, of assessed) on the simulator for each kind of notebook, by lab.
+#: (points, of assessed) on the simulator for each kind of notebook, by lab. What is refused, or can't be judged,
+#: is decided in full: no GPU could give it points.
 EXPECTED = {
-    "lab01_vector_add": {"solution": (70, 70), "skeleton": (5, 70), "wrong": (50, 70), "hostile": (0, 70)},
+    "lab01_vector_add": {"solution": (70, 70), "skeleton": (5, 70), "wrong": (50, 70), "hostile": (0, 100)},
     "lab02_matmul": {"solution": (60, 60), "skeleton": (5, 60), "wrong": (40, 60), "hostile": (0, 100)},
 }
 

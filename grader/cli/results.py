@@ -11,26 +11,27 @@ from rich.text import Text
 from grader.messages import _
 from grader.report import words
 from grader.report.text import describe
-from grader.verdict import Outcome, Verdict, to_json
+from grader.verdict import Finding, Outcome, Verdict, to_json
 
 if TYPE_CHECKING:
     from grader.classroom.grade import StudentResult
 
 
 def print_results(results: Sequence["StudentResult"], console: Console) -> None:
-    """One row a student: points, what waits, and the first reason for each point lost."""
-    table = Table(show_lines=True)
-    table.add_column(_("student"), overflow="fold")
-    table.add_column(_("lab"), overflow="fold")
-    table.add_column(_("points"), justify="right", no_wrap=True)
-    table.add_column(_("assessed"), justify="right", no_wrap=True)
-    table.add_column(_("wait for a GPU"), justify="right")
-    table.add_column(_("why"), ratio=1)
-    for result in results:
-        assessed, waiting = _limits(result)
-        cells = (words.number(result.score), words.number(assessed), words.number(waiting))
-        table.add_row(Text(result.student), result.lab, *cells, Text(reason(result)))
-    console.print(table)
+    """A table a lab, one row a student: points, what waits, and the first reason for each point lost."""
+    for lab in dict.fromkeys(result.lab for result in results):
+        table = Table(title=lab, title_justify="left", show_lines=True)
+        table.add_column(_("student"), overflow="fold")
+        table.add_column(_("points"), justify="right", no_wrap=True)
+        table.add_column(_("waiting"), justify="right", no_wrap=True)
+        table.add_column(_("why"), ratio=1)
+        for result in results:
+            if result.lab == lab:
+                assessed, waiting = _limits(result)
+                points = f"{words.number(result.score)} / {words.number(assessed)}"
+                table.add_row(Text(result.student), points, words.number(waiting), Text(reason(result)))
+        console.print(table)
+    console.print(_("Points are of what was assessed; 'waiting' ones need a GPU, or a teacher."), style="dim")
 
 
 def _limits(result: "StudentResult") -> tuple[float, float]:
@@ -44,7 +45,7 @@ def reason(result: "StudentResult") -> str:
     if result.error is not None:
         return _("Grading failed: {why}").format(why=result.error)
     if result.unusable is not None:
-        return describe(result.unusable)
+        return _short(result.unusable)
     return lost(result.verdict) if result.verdict is not None else ""
 
 
@@ -53,10 +54,12 @@ def lost(verdict: Verdict) -> str:
     lines = []
     for check in verdict.checks:
         if check.outcome is Outcome.FAILED and check.findings:
-            finding = check.findings[0]
-            where = f" ({finding.where})" if finding.where else ""
-            lines.append(f"{finding.message}{where}")
+            lines.append(_short(check.findings[0]))
     return "\n".join(dict.fromkeys(lines)) or _("all that was assessed passed")
+
+
+def _short(finding: Finding) -> str:
+    return f"{finding.message} ({finding.where})" if finding.where else finding.message
 
 
 def results_to_json(results: Sequence["StudentResult"]) -> str:

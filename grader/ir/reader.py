@@ -211,9 +211,7 @@ class _Reader:
     def dtype(self, data: dict[str, Any]) -> str:
         dtype = data.get("dtype")
         if not isinstance(dtype, str) or dtype not in _DTYPES:
-            self.refuse(
-                _("the kernel uses the dtype '{dtype}', which can't be judged").format(dtype=_clip(dtype))
-            )
+            self.refuse(_("the kernel uses the dtype '{dtype}', which can't be judged").format(dtype=_clip(dtype)))
         return dtype
 
     def once(self, index: int, make: Callable[[], T]) -> T:
@@ -229,11 +227,7 @@ class _Reader:
         fields = self.fields(index, "ir.Span")
         source = self.ref(fields, "source_name")
         file, number = self.graph.data(source), fields.get("line")
-        if (
-            self.graph.type_of(source) != "ir.SourceName"
-            or not isinstance(file, str)
-            or type(number) is not int
-        ):
+        if self.graph.type_of(source) != "ir.SourceName" or not isinstance(file, str) or type(number) is not int:
             self.refuse(_("a source line of the IR can't be read"))
         return self.once(index, lambda: Line(file[:1024], number))
 
@@ -319,7 +313,9 @@ class _Reader:
         if name == "tl.region":
             return self._region(args, annotations)
         arguments = tuple(self.expr(arg) for arg in args)
-        return nodes.Call(self.dtype(data), _clip(name), arguments, annotations)
+        # A call for its effect alone has no dtype; which calls may have none is admission's to say.
+        dtype = "void" if data.get("dtype") in ("", "void") else self.dtype(data)
+        return nodes.Call(dtype, _clip(name), arguments, annotations)
 
     def _region(self, args: list[int], annotations: dict[str, object]) -> nodes.Region:
         if annotations or len(args) < 2:
@@ -501,9 +497,7 @@ class _Reader:
         predicate = self.expr(self.ref(realize, "predicate"))
         block = self._expect(self.ref(realize, "block"), "tirx.SBlock")
         plain = isinstance(predicate, nodes.Const) and predicate.value is True
-        empty = not self.array(self.ref(block, "iter_vars")) and not self.array(
-            self.ref(block, "match_buffers")
-        )
+        empty = not self.array(self.ref(block, "iter_vars")) and not self.array(self.ref(block, "match_buffers"))
         if not plain or not empty or self.array(self.ref(realize, "iter_values")):
             self.refuse(_("the kernel is written with T.block, which can't be judged"))
         self.absent(block, "init")
@@ -511,9 +505,7 @@ class _Reader:
 
     def _expect(self, index: int, kind: str) -> dict[str, Any]:
         if self.graph.type_of(index) != kind:
-            self.refuse(
-                _("the kernel does something outside its (one) T.Kernel block, which can't be judged")
-            )
+            self.refuse(_("the kernel does something outside its (one) T.Kernel block, which can't be judged"))
         return self.fields(index, kind)
 
     def _grid(self, index: int) -> tuple[tuple[nodes.Grid, ...], int]:

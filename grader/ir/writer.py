@@ -73,9 +73,7 @@ class _Writer:
             return self.none
         source = self.once("source", lambda: self.add("ir.SourceName", "kernel"))
         position = {"line": line.number, "column": 1, "end_line": line.number, "end_column": 2}
-        return self.once(
-            ("line", line.number), lambda: self.add("ir.Span", {"source_name": source, **position})
-        )
+        return self.once(("line", line.number), lambda: self.add("ir.Span", {"source_name": source, **position}))
 
     def options(self, annotations: dict[str, object]) -> int:
         if not annotations:
@@ -117,9 +115,7 @@ class _Writer:
             case nodes.Not(a=a):
                 return self.add("tirx.Not", base | {"a": self.expr(a)})
             case nodes.Cast(value=value):
-                return self.add(
-                    "tirx.Cast", base | {"value": self.expr(value), "annotations": self.empty_map}
-                )
+                return self.add("tirx.Cast", base | {"value": self.expr(value), "annotations": self.empty_map})
             case nodes.Select(condition=condition, true=true, false=false):
                 parts = {
                     "condition": self.expr(condition),
@@ -199,9 +195,7 @@ class _Writer:
         span = {"span": self.span(node.line)}
         match node:
             case nodes.Seq(body=body):
-                return self.add(
-                    "tirx.SeqStmt", span | {"seq": self.array([self.stmt(item) for item in body])}
-                )
+                return self.add("tirx.SeqStmt", span | {"seq": self.array([self.stmt(item) for item in body])})
             case nodes.Bind(var=var, value=value):
                 return self.add("tirx.Bind", span | {"var": self.var(var), "value": self.expr(value)})
             case nodes.Evaluate(value=value):
@@ -226,9 +220,7 @@ class _Writer:
                 options = self.options(annotations)
                 return self.add("tirx.For", span | data | {"body": self.stmt(body), "annotations": options})
             case nodes.While(condition=condition, body=body):
-                return self.add(
-                    "tirx.While", span | {"condition": self.expr(condition), "body": self.stmt(body)}
-                )
+                return self.add("tirx.While", span | {"condition": self.expr(condition), "body": self.stmt(body)})
             case nodes.Swizzle(kind=kind, size=size, body=body):
                 text = self.add(
                     "tirx.StringImm", {"span": self.none, "dtype": "handle", "value": self.string(kind)}
@@ -282,9 +274,7 @@ class _Writer:
             rank = len(param.shape)
             values = self.array(self.exprs(tuple(_as_int64(extent) for extent in param.shape)))
             info = self.add("relax.ShapeStructInfo", {"span": self.none, "values": values, "ndim": rank})
-            shape = self.add(
-                "relax.expr.ShapeExpr", {"span": self.none, "struct_info_": info, "values": values}
-            )
+            shape = self.add("relax.expr.ShapeExpr", {"span": self.none, "struct_info_": info, "values": values})
             data = {"shape": shape, "dtype": param.dtype, "vdevice": self.none, "ndim": rank}
             params.append(self.add("relax.TensorStructInfo", {"span": self.none} | data))
         nothing = self.add("relax.TupleStructInfo", {"span": self.none, "fields": self.array([])})

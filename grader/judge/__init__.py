@@ -1,11 +1,6 @@
 """Decides what a submission's kernels are worth, from their IR alone.
 
 One file a lab holds a ``Task`` for each kernel: its reference in fp64, inputs, error bound, peer and work.
-``Submission`` puts a captured IR through admission, the simulator and the card, and answers the questions that
-the autograders ask (``signature``, ``correct``, ``clean``, ``fast``) with an ``Assessment`` each.
+``submission.Submission`` puts a captured IR through admission, the simulator and the card, and answers the
+questions that the autograders ask (``signature``, ``correct``, ``clean``, ``fast``) with an ``Assessment`` each.
 """
-
-from grader.judge.submission import Submission
-from grader.judge.task import Task, Work
-
-__all__ = ["Submission", "Task", "Work"]

@@ -18,7 +18,7 @@ import torch
 from grader.admit import Admitted
 from grader.catalog import Lab, Shape
 from grader.gpu import targets
-from grader.gpu.card import Card
+from grader.gpu.hardware import Card
 from grader.ir.nodes import Line
 from grader.judge.outcome import Broke, Ran
 from grader.judge.task import Task

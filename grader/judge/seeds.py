@@ -4,6 +4,7 @@ import hashlib
 
 import torch
 
+
 def generator(seed: str, *names: str, device: str = "cpu") -> torch.Generator:
     """A generator for the run called ``names`` (kernel, shape, family) under ``seed``."""
     digest = hashlib.sha256("\n".join((seed, *names)).encode()).digest()

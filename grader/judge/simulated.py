@@ -129,7 +129,6 @@ def _explain(fault: simulator.Fault, locate: Locate) -> Finding:
         )
     else:
         message, advice = _("Block {block}: several threads write {place} without an order."), ""
-    evidence = [_("{count} such accesses in all").format(count=fault.count)]
-    if fault.expression:
-        evidence.append(fault.expression)
-    return Finding(message.format(block=block, place=place), advice, locate(fault.line), tuple(evidence))
+    accesses = _("1 access") if fault.count == 1 else _("{count} accesses").format(count=fault.count)
+    evidence = f"{place}, {accesses}"
+    return Finding(message.format(block=block, place=place), advice, locate(fault.line), (evidence,))

@@ -1,13 +1,14 @@
 """A captured submission, and the questions that the autograders ask of it."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
 
 from grader.admit import Admitted, Refused, admit
 from grader.capture.format import Capture, Trace, TraceError
 from grader.catalog import Group, Kernel, Lab, Role, Shape
-from grader.gpu.card import Card
+from grader.gpu.hardware import Card
 from grader.ir.nodes import Line
 from grader.judge import on_card, seeds, simulated, tasks
 from grader.judge.comparison import compare, is_poison
@@ -15,6 +16,9 @@ from grader.judge.outcome import Broke, Ran
 from grader.judge.task import Task, Tensors
 from grader.messages import _
 from grader.verdict import Assessment, Finding, Location, Outcome
+
+#: Lines of evidence that a finding gathers from several shapes.
+MAX_EVIDENCE = 6
 
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 
@@ -73,7 +77,7 @@ class Submission:
                 if isinstance(result, Broke):
                     outcome = Outcome.NOT_ASSESSED if result.missing else Outcome.FAILED
                     return Assessment(outcome, (self._veiled(result.finding, shape),))
-                findings += [self._veiled(finding, shape) for finding in result.findings]
+                findings += [self._veiled(_at(shape, finding), shape) for finding in result.findings]
                 wrote |= not is_poison(result.output).all()
         if findings:
             return Assessment(Outcome.FAILED, tuple(_distinct(findings)))
@@ -170,9 +174,7 @@ class Submission:
         try:
             return admit(trace.ir, kernel, shape, trace.options)
         except Refused as error:
-            return Finding(
-                _("Not admitted: {why}.").format(why=error.message), error.advice, self._locate(error.line)
-            )
+            return Finding(_("Refused: {why}.").format(why=error.message), error.advice, self._locate(error.line))
 
     def _explain(self, trace: Trace) -> Finding:
         """A kernel that could not be traced; if it is missing, the reason may be an earlier cell's error."""
@@ -198,14 +200,26 @@ class Submission:
         )
 
 
+def _at(shape: Shape, finding: Finding) -> Finding:
+    """A finding whose evidence says at which shape it was seen."""
+    where = _("at {shape}").format(shape=shape)
+    return replace(finding, evidence=tuple(f"{item}, {where}" for item in finding.evidence))
+
+
 def _output(kernel: Kernel, shape: Shape) -> tuple[torch.dtype, tuple[int, ...]]:
     (parameter,) = (p for p in kernel.parameters if p.role is Role.OUT)
     return DTYPES[parameter.dtype], parameter.sizes(shape)
 
 
 def _distinct(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings that differ in message or place, in order: one fault at five shapes is told once."""
+    """One finding for each message, place and advice: a fault at five shapes is told once, with their evidence."""
     seen: dict[object, Finding] = {}
     for finding in findings:
-        seen.setdefault((finding.where, finding.advice) if finding.where else finding, finding)
+        key = (finding.advice, finding.where) if finding.where else (finding.message, finding.advice)
+        first = seen.get(key)
+        if first is None:
+            seen[key] = finding
+        elif len(first.evidence) < MAX_EVIDENCE:
+            further = tuple(item for item in finding.evidence if item not in first.evidence)
+            seen[key] = replace(first, evidence=(*first.evidence, *further)[:MAX_EVIDENCE])
     return list(seen.values())

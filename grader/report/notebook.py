@@ -36,7 +36,7 @@ _CLASS = {
 
 
 def render(verdict: Verdict) -> str:
-    rows = "".join(_row(check) for check in verdict.checks)
+    rows = "".join(_row(check, findings) for check, findings in words.told(verdict))
     notes = "".join(f'<div class="finding">{_("Note")}: {_finding(note)}</div>' for note in verdict.notes)
     title = _("Judged on the {device}").format(device=verdict.device)
     return (
@@ -50,11 +50,11 @@ def render_finding(finding: Finding) -> str:
     return f'{_STYLE}<div class="tilelab">{_finding(finding)}</div>'
 
 
-def _row(check: Check) -> str:
+def _row(check: Check, findings: tuple[Finding, ...]) -> str:
     figures = "".join(f'<div class="evidence">{escape(words.figures(item))}</div>' for item in check.figures)
-    findings = "".join(_finding(finding) for finding in check.findings)
+    told = "".join(_finding(finding) for finding in findings)
     return (
-        f"<tr><td>{escape(check.title)}{figures}{findings}</td>"
+        f"<tr><td>{escape(check.title)}{figures}{told}</td>"
         f'<td class="mark {_CLASS[check.outcome]}">{escape(words.outcome(check))}</td>'
         f"<td>{escape(words.points(check))}</td></tr>"
     )

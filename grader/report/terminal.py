@@ -21,20 +21,20 @@ def render(verdict: Verdict) -> RenderableType:
     table.add_column(_("check"), ratio=5)
     table.add_column(_("verdict"), no_wrap=True)
     table.add_column(_("points"), justify="right", no_wrap=True)
-    for check in verdict.checks:
+    for check, findings in words.told(verdict):
         state = Text(words.outcome(check), style=words.COLOUR[check.outcome])
-        table.add_row(_body(check), state, words.points(check))
+        table.add_row(_body(check, findings), state, words.points(check))
     parts: list[RenderableType] = [table]
     parts += [Text.assemble((_("note: "), "bold"), describe(note)) for note in verdict.notes]
     parts.append(Text(words.summary(verdict), style="bold"))
     return Group(*parts)
 
 
-def _body(check: Check) -> Text:
+def _body(check: Check, findings: tuple[Finding, ...]) -> Text:
     body = Text(check.title, style="bold")
     for measured in check.figures:
         body.append("\n" + words.figures(measured), style="not bold cyan")
-    for finding in check.findings:
+    for finding in findings:
         body.append("\n" + describe(finding), style="not bold")
     return body
 

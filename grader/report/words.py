@@ -1,7 +1,7 @@
 """The words and marks that every page shares. A mark never stands alone: its word stands beside it."""
 
 from grader.messages import _
-from grader.verdict import Check, Figures, Outcome, Verdict
+from grader.verdict import Check, Figures, Finding, Location, Outcome, Verdict
 
 MARK = {
     Outcome.PASSED: "✓",
@@ -32,6 +32,18 @@ def points(check: Check) -> str:
     if check.waiting:
         return _("waiting for {points}").format(points=number(check.max_points))
     return f"{number(check.points)} / {number(check.max_points)}"
+
+
+def told(verdict: Verdict) -> list[tuple[Check, tuple[Finding, ...]]]:
+    """Each check with what to tell about it. What an earlier check said in full is only referred to."""
+    seen: set[tuple[str, Location | None]] = set()
+    rows = []
+    for check in verdict.checks:
+        fresh = tuple(finding for finding in check.findings if (finding.message, finding.where) not in seen)
+        seen |= {(finding.message, finding.where) for finding in check.findings}
+        repeated = (Finding(_("For the same reason as above.")),) if len(fresh) < len(check.findings) else ()
+        rows.append((check, fresh + repeated))
+    return rows
 
 
 def number(value: float) -> str:

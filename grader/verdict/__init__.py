@@ -149,6 +149,10 @@ class Unusable(Exception):
         super().__init__(self.finding.message)
 
 
+class Unavailable(Unusable):
+    """The judge lacks something (a GPU, the official run's part): not the submission's fault, so never a zero."""
+
+
 _verdict = TypeAdapter(Verdict)
 
 

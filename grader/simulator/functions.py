@@ -1,0 +1,182 @@
+"""The scalar functions and operators: the one place to add one.
+
+``UNARY`` and ``BINARY_CALLS`` are the operators that a Call may name; ``ARITHMETIC`` and ``COMPARISONS`` the
+operators of Binary nodes. Each works on tensors of one dtype; those of integers also have a form on Python
+ints, for scalars. Halves are computed in float32 and rounded once, as the card's functions are.
+"""
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from grader.simulator.dtypes import DType, Value
+
+Function = Callable[..., Any]
+
+
+def _erf_free_sigmoid(x: torch.Tensor) -> torch.Tensor:
+    return 1 / (1 + torch.exp(-x))
+
+
+#: Functions of one float.
+UNARY: dict[str, Function] = {
+    "tirx.exp": torch.exp,
+    "tirx.exp2": torch.exp2,
+    "tirx.exp10": lambda x: torch.exp2(x * math.log2(10)),
+    "tirx.log": torch.log,
+    "tirx.log2": torch.log2,
+    "tirx.log10": torch.log10,
+    "tirx.log1p": torch.log1p,
+    "tirx.sqrt": torch.sqrt,
+    "tirx.rsqrt": torch.rsqrt,
+    "tirx.sin": torch.sin,
+    "tirx.cos": torch.cos,
+    "tirx.tan": torch.tan,
+    "tirx.asin": torch.asin,
+    "tirx.acos": torch.acos,
+    "tirx.atan": torch.atan,
+    "tirx.sinh": torch.sinh,
+    "tirx.cosh": torch.cosh,
+    "tirx.tanh": torch.tanh,
+    "tirx.asinh": torch.asinh,
+    "tirx.acosh": torch.acosh,
+    "tirx.atanh": torch.atanh,
+    "tirx.sigmoid": _erf_free_sigmoid,
+    "tirx.erf": torch.erf,
+    "tirx.fabs": torch.abs,
+    "tirx.floor": torch.floor,
+    "tirx.ceil": torch.ceil,
+    "tirx.trunc": torch.trunc,
+    "tirx.nearbyint": torch.round,
+    # C's round() goes away from zero at a half.
+    "tirx.round": lambda x: torch.where(x.frac().abs() == 0.5, x + 0.5 * x.sign(), x.round()),
+    "tl.__exp": torch.exp,
+    "tl.__exp10": lambda x: torch.exp2(x * math.log2(10)),
+    "tl.__log": torch.log,
+    "tl.__log2": torch.log2,
+    "tl.__log10": torch.log10,
+    "tl.__sin": torch.sin,
+    "tl.__cos": torch.cos,
+    "tl.__tan": torch.tan,
+    "tl.fast_rcp": torch.reciprocal,
+}
+
+#: Functions of a float that give a truth value.
+PREDICATES: dict[str, Function] = {
+    "tirx.isnan": torch.isnan,
+    "tirx.isinf": torch.isinf,
+    "tirx.isfinite": torch.isfinite,
+}
+
+#: Functions of two floats.
+BINARY_CALLS: dict[str, Function] = {
+    "tirx.pow": torch.pow,
+    "tirx.fmod": torch.fmod,
+    "tirx.atan2": torch.atan2,
+    "tirx.hypot": torch.hypot,
+    "tirx.copysign": torch.copysign,
+}
+
+
+def in_float32(function: Function, dtype: DType) -> Function:
+    """A float function of tensors whose halves are computed in float32."""
+    if dtype.name in ("float32", "float64"):
+        return function
+    return lambda *args: dtype.settle(function(*(arg.to(torch.float32) for arg in args)).to(dtype.carrier))
+
+
+# Operators. On floats, and on integers as long as one operand is a tensor:
+
+
+def _minimum(x: Value, y: Value) -> torch.Tensor:
+    if not isinstance(y, torch.Tensor):
+        return x.clamp(max=y)
+    return torch.minimum(x, y) if isinstance(x, torch.Tensor) else y.clamp(max=x)
+
+
+def _maximum(x: Value, y: Value) -> torch.Tensor:
+    if not isinstance(y, torch.Tensor):
+        return x.clamp(min=y)
+    return torch.maximum(x, y) if isinstance(x, torch.Tensor) else y.clamp(min=x)
+
+
+TENSOR_ARITHMETIC: dict[str, Function] = {"Add": operator.add, "Sub": operator.sub, "Mul": operator.mul}
+FLOAT_ARITHMETIC: dict[str, Function] = TENSOR_ARITHMETIC | {
+    "Div": operator.truediv,
+    "Mod": torch.fmod,
+    "FloorDiv": lambda x, y: torch.floor(x / y),
+    "FloorMod": torch.remainder,
+    # As on the card, the other operand wins over NaN.
+    "Min": torch.fmin,
+    "Max": torch.fmax,
+}
+INTEGER_TENSOR_ARITHMETIC: dict[str, Function] = TENSOR_ARITHMETIC | {"Min": _minimum, "Max": _maximum}
+INTEGER_ARITHMETIC: dict[str, Function] = TENSOR_ARITHMETIC | {"Min": min, "Max": max}
+COMPARISONS: dict[str, Function] = {
+    "EQ": operator.eq,
+    "NE": operator.ne,
+    "LT": operator.lt,
+    "LE": operator.le,
+    "GT": operator.gt,
+    "GE": operator.ge,
+}
+
+#: Integer division: on Python ints, and torch's rounding mode (None: the remainder).
+DIVISIONS = {"Div": "trunc", "Mod": "trunc", "FloorDiv": "floor", "FloorMod": "floor", "tl.truncmod": "trunc"}
+REMAINDERS = frozenset({"Mod", "FloorMod"})
+
+
+def divide(op: str, x: int, y: int) -> int:
+    """Integer division of Python ints; y isn't 0."""
+    quotient = x // y
+    if DIVISIONS[op] == "trunc" and quotient < 0 and quotient * y != x:
+        quotient += 1
+    return x - quotient * y if op in REMAINDERS else quotient
+
+
+def divide_tensors(op: str, x: Value, y: Value, dtype: DType) -> torch.Tensor:
+    """Integer division where one operand is a tensor; y has no 0."""
+    # In int64, and never by -1: the lowest integer over -1 ends the process.
+    x, y = (torch.as_tensor(v, dtype=torch.int64) for v in (x, y))
+    negative = y == -1
+    safe = torch.where(negative, 1, y)
+    quotient = torch.div(x, safe, rounding_mode=DIVISIONS[op])
+    quotient = torch.where(negative, -x, quotient)
+    result = x - quotient * y if op in REMAINDERS else quotient
+    return dtype.settle(result.to(dtype.carrier))
+
+
+def _shift(left: bool) -> Function:
+    def on_scalars(x: int, y: int, dtype: DType) -> int:
+        if not 0 <= y < dtype.bits:
+            return -1 if not left and x < 0 else 0
+        return dtype.wrap(x << y if left else x >> y)
+
+    def on_tensors(x: Value, y: Value, dtype: DType) -> torch.Tensor:
+        x, y = (torch.as_tensor(v, dtype=torch.int64) for v in (x, y))
+        legal = (y >= 0) & (y < dtype.bits)
+        amount = torch.where(legal, y, 0 if left else dtype.bits - 1)
+        if left:
+            shifted = torch.where(legal, torch.bitwise_left_shift(x, amount), 0)
+        else:
+            shifted = torch.bitwise_right_shift(x, amount)
+        return dtype.settle(shifted.to(dtype.carrier))
+
+    return lambda x, y, dtype: (
+        on_scalars(x, y, dtype)
+        if not isinstance(x, torch.Tensor) and not isinstance(y, torch.Tensor)
+        else on_tensors(x, y, dtype)
+    )
+
+
+#: Functions of integers and their dtype, of scalars and tensors alike.
+BITS: dict[str, Function] = {
+    "tirx.bitwise_and": lambda x, y, dtype: x & y,
+    "tirx.bitwise_or": lambda x, y, dtype: x | y,
+    "tirx.bitwise_xor": lambda x, y, dtype: x ^ y,
+    "tirx.shift_left": _shift(left=True),
+    "tirx.shift_right": _shift(left=False),
+}

@@ -1,0 +1,199 @@
+"""The memory of a kernel: parameters in global memory, shared and fragment tiles of one block.
+
+A ``Memory`` is a piece of bytes with a shadow that knows what has been written; an ``Array`` is a typed view
+of it, one for each Buffer of the IR, so that views alias as they do on the card. Elements are reached through
+a ``Window`` (offset, sizes, strides) as far as possible, which costs no index tensors, else by flat indices.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+import torch
+
+from grader.ir.nodes import GLOBAL, LOCAL, VARIABLE, Buffer, Storage
+from grader.simulator.dtypes import DType
+
+#: What of a memory has been written: nothing (and not even poisoned yet), some of it, all of it.
+EMPTY, PARTIAL, FULL = range(3)
+
+
+@dataclass(frozen=True)
+class Window:
+    """Elements of an array's flat memory, as torch's as_strided takes them."""
+
+    offset: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        return prod(self.sizes)
+
+    def at(self, lane: int) -> int:
+        """The flat position of the lane-th element of the window."""
+        position = self.offset
+        for size, stride in zip(reversed(self.sizes), reversed(self.strides), strict=True):
+            lane, coordinate = divmod(lane, size)
+            position += coordinate * stride
+        return position
+
+
+class Memory:
+    """Bytes and their shadow. ``granule`` is the size of the smallest element that any view of it has.
+
+    A parameter that the kernel writes has ``writer`` instead of ``written``: for each granule the number of
+    the block that wrote it last, or -1. One that nothing writes is FULL and has no shadow.
+    """
+
+    def __init__(self, storage: Storage, data: torch.Tensor, granule: int, poison: int) -> None:
+        self.storage = storage
+        self.scope = storage.scope
+        self.data = data  # flat, uint8
+        self.granule = granule
+        self.poison = poison
+        self.is_global = storage.scope == GLOBAL
+        self.is_local = storage.scope in (LOCAL, VARIABLE)
+        self.state = FULL if self.is_global else EMPTY
+        self.written: torch.Tensor | None = None
+        self.writer: torch.Tensor | None = None
+        self.holds_input = self.is_global  # has values before the kernel starts
+        self.carried = False  # what is unwritten was written before this T.Parallel: see Nest
+        self.bytes_read = 0
+        self.bytes_written = 0
+
+    def track_writers(self, *, holds_input: bool) -> None:
+        self.writer = torch.full((self.data.numel() // self.granule,), -1, dtype=torch.int32)
+        self.holds_input = holds_input
+        self.state = PARTIAL
+
+    def forget(self) -> None:
+        """A new block gets memory in which nothing is written; it is poisoned when it is first touched."""
+        self.state = EMPTY
+
+    def materialise(self) -> None:
+        if self.state == EMPTY:
+            self.data.fill_(self.poison)
+            if self.written is None:
+                self.written = torch.zeros(self.data.numel() // self.granule, dtype=torch.bool)
+            else:
+                self.written.zero_()
+            self.state = PARTIAL
+
+
+class Array:
+    """A typed view of a memory, with constant shape and strides (in elements)."""
+
+    def __init__(
+        self, memory: Memory, buffer: Buffer, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...]
+    ) -> None:
+        self.memory = memory
+        self.buffer = buffer
+        self.dtype = dtype
+        self.shape = shape
+        self.strides = strides
+        self.count = prod(shape)
+        self.factor = dtype.size // memory.granule  # granules an element
+        usable = memory.data.numel() // dtype.size * dtype.size
+        self.flat = memory.data[:usable].view(dtype.raw)
+        self.covers = strides == row_major(shape) and self.count * dtype.size == memory.data.numel()
+
+    def raw(self, window: Window) -> torch.Tensor:
+        return self.flat.as_strided(window.sizes, window.strides, window.offset)
+
+    def _shadow(self, shadow: torch.Tensor, window: Window) -> torch.Tensor:
+        factor = self.factor
+        if factor == 1:
+            return shadow.as_strided(window.sizes, window.strides, window.offset)
+        strides = (*(stride * factor for stride in window.strides), 1)
+        return shadow.as_strided((*window.sizes, factor), strides, window.offset * factor)
+
+    def _shadow_at(self, shadow: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        if self.factor == 1:
+            return shadow[index]
+        return shadow[index.unsqueeze(-1) * self.factor + torch.arange(self.factor)]
+
+    def _spread(self, values: torch.Tensor) -> torch.Tensor:
+        return values if self.factor == 1 else values.unsqueeze(-1)
+
+    def _join(self, flags: torch.Tensor) -> torch.Tensor:
+        return flags if self.factor == 1 else flags.any(-1)
+
+    # Reading: which elements of a window (or at flat indices) are unwritten, which are another block's?
+
+    def unwritten(self, where: "Window | torch.Tensor") -> torch.Tensor | None:
+        """True where a read would give what nothing has written. None if everything is written."""
+        memory = self.memory
+        if memory.state == FULL:
+            return None
+        memory.materialise()
+        look = self._shadow if isinstance(where, Window) else self._shadow_at
+        if memory.writer is not None:
+            return None if memory.holds_input else self._join(look(memory.writer, where) < 0)
+        return self._join(~look(memory.written, where))
+
+    def foreign(self, where: "Window | torch.Tensor", block: int) -> torch.Tensor | None:
+        """True where another block has written. None if no block can have."""
+        writer = self.memory.writer
+        if writer is None:
+            return None
+        owner = (self._shadow if isinstance(where, Window) else self._shadow_at)(writer, where)
+        if int(owner.max()) < 0:
+            return None
+        return self._join((owner >= 0) & (owner != block))
+
+    # Writing
+
+    def mark(self, window: Window, mask: torch.Tensor | None, block: int) -> None:
+        """Notes that the window (where ``mask`` is true) has been written."""
+        memory = self.memory
+        if memory.state == FULL:
+            return
+        if memory.writer is not None:
+            owner = self._shadow(memory.writer, window)
+            if mask is None:
+                owner.fill_(block)
+            else:
+                owner.copy_(torch.where(self._spread(mask), block, owner))
+            return
+        if mask is None and self.covers and window.count == self.count:
+            memory.state = FULL
+            return
+        memory.materialise()
+        shadow = self._shadow(memory.written, window)
+        if mask is None:
+            shadow.fill_(True)
+        else:
+            shadow.logical_or_(self._spread(mask))
+
+    def mark_at(self, index: torch.Tensor, block: int) -> None:
+        memory = self.memory
+        if memory.state == FULL:
+            return
+        memory.materialise()
+        if self.factor > 1:
+            index = index.unsqueeze(-1) * self.factor + torch.arange(self.factor)
+        if memory.writer is not None:
+            memory.writer[index] = block
+        else:
+            memory.written[index] = True
+
+    def prepare_write(self, window: Window, mask: torch.Tensor | None) -> None:
+        """Poisons memory that is about to be written in part, so that the rest is seen to be unwritten."""
+        if self.memory.state == EMPTY and not (mask is None and self.covers and window.count == self.count):
+            self.memory.materialise()
+
+    def position(self, flat: int) -> tuple[int, ...]:
+        """The indices of the element at a flat position."""
+        index = [0] * len(self.shape)
+        for axis in sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis]):
+            if self.shape[axis] > 1 and self.strides[axis]:
+                index[axis], flat = divmod(flat, self.strides[axis])
+        return tuple(index)
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))

@@ -1,0 +1,196 @@
+"""T.Parallel: a nest of loops whose iterations run at once.
+
+On the card, the iterations are spread over threads and nothing orders them. Here, each statement of the nest
+runs for all iterations before the next one does, which gives the same result if no iteration touches what
+another one writes; where that isn't plain from the indices, a Tracker looks at every access.
+"""
+
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING
+
+import torch
+
+from grader.ir import nodes
+from grader.messages import _
+from grader.simulator.expressions import Axis, Code, Scope, State
+from grader.simulator.faults import FaultKind
+from grader.simulator.memory import EMPTY, Array, Memory, row_major
+
+if TYPE_CHECKING:
+    from grader.simulator.elements import Access
+    from grader.simulator.program import Program
+
+
+@lru_cache(maxsize=64)
+def iota(rank: int, axis: int, extent: int, dtype: torch.dtype) -> torch.Tensor:
+    """0, 1, … along one of a nest's dimensions. Shared: never written to."""
+    shape = [1] * rank
+    shape[axis] = extent
+    return torch.arange(extent, dtype=dtype).reshape(shape)
+
+
+class Nest:
+    """One T.Parallel nest: what it writes, its accesses, the memory that is each iteration's own."""
+
+    def __init__(self, root: nodes.For, program: "Program") -> None:
+        self.program = program
+        self.rank = _depth(root)
+        self.axis_codes: list[Code] = []
+        self.running: list[int] = [1] * self.rank  # extents, as the nest runs
+        self.accesses: list[Access] = []
+        self.tracker = Tracker(self)
+        self._stored = {part.buffer.storage for part in nodes.walk(root) if isinstance(part, nodes.Store)}
+        self._private: dict[nodes.Storage, tuple[Memory, Memory]] = {}
+        #: Variables that change while an iteration runs.
+        self.inner_variables = {
+            part.var
+            for part in nodes.walk(root)
+            if isinstance(part, nodes.Bind) or (isinstance(part, nodes.For) and part.kind != nodes.PARALLEL)
+        }
+        self.has_loops = any(
+            isinstance(part, nodes.While) or (isinstance(part, nodes.For) and part.kind != nodes.PARALLEL)
+            for part in nodes.walk(root)
+        )
+
+    def writes(self, storage: nodes.Storage) -> bool:
+        return storage in self._stored
+
+    @property
+    def iterations(self) -> int:
+        return prod(self.running)
+
+    def sizes(self, axes: int) -> tuple[int, ...]:
+        """The sizes of the dimensions at a place inside ``axes`` loops."""
+        return tuple(self.running[axis] if axis < axes else 1 for axis in range(self.rank))
+
+    # Memory of one thread
+
+    def private_array(self, array: Array, scope: Scope) -> tuple[Array, tuple[Code, ...]]:
+        extents = scope.extents
+        if extents is None or len(scope.axes) != self.rank:
+            raise scope.unsupported(
+                _(
+                    "the thread's own memory '{name}' in a T.Parallel whose loops have statements between them"
+                ).format(name=array.buffer.name)
+            )
+        shared = array.memory
+        if shared.storage not in self._private:
+            size = shared.data.numel() * prod(extents)
+            self.program.meter.keep(2 * size, scope.line)
+            data = torch.empty(size, dtype=torch.uint8)
+            own = Memory(shared.storage, data, shared.granule, shared.poison)
+            self._private[shared.storage] = (own, shared)
+        own, _shared = self._private[shared.storage]
+        step = shared.data.numel() // array.dtype.size
+        strides = tuple(stride * step for stride in row_major(extents))
+        private = Array(own, array.buffer, array.dtype, extents + array.shape, strides + array.strides)
+        return private, tuple(self.axis_codes)
+
+    def begin(self) -> None:
+        for own, shared in self._private.values():
+            own.forget()
+            # An iteration that reads what it hasn't written reads what another iteration left there.
+            own.carried = shared.state != EMPTY
+        self.tracker.begin()
+
+    def end(self) -> None:
+        for _own, shared in self._private.values():
+            shared.forget()  # which iteration's value a thread has now depends on the layout
+
+    # Which accesses need a look
+
+    def compiled(self, axes: list[Axis]) -> None:
+        """Decides, once all accesses are known, which of them may meet another iteration's."""
+        by_storage: dict[nodes.Storage, list[Access]] = {}
+        for access in self.accesses:
+            storage = access.node.buffer.storage
+            if storage in self._stored and not access.array.memory.is_local:
+                by_storage.setdefault(storage, []).append(access)
+        for sites in by_storage.values():
+            if not self._apart(sites, axes):
+                for site in sites:
+                    site.suspect = True
+
+    def _apart(self, sites: "list[Access]", axes: list[Axis]) -> bool:
+        if len(sites) == 1 and not self.has_loops:
+            return True  # the store itself checks that
+        if len({site.node.buffer for site in sites}) > 1:
+            return False
+        forms = {site.structure() for site in sites}
+        if len(forms) == 1 and None not in forms and all(getattr(site, "injective", False) for site in sites):
+            return True
+        separating = [site.separating() for site in sites]
+        for store, mine in zip(sites, separating, strict=True):
+            if not store.store:
+                continue
+            for other, theirs in zip(sites, separating, strict=True):
+                for axis in range(min(store.axes, other.axes)):
+                    if axes[axis].extent != 1 and not mine.get(axis, set()) & theirs.get(axis, set()):
+                        return False
+        return True
+
+
+def _depth(node: nodes.Stmt) -> int:
+    """The most T.Parallel loops that stand in one another, the node included."""
+    below = max((_depth(part) for part in nodes.children(node) if isinstance(part, nodes.Stmt)), default=0)
+    return below + (isinstance(node, nodes.For) and node.kind == nodes.PARALLEL)
+
+
+MANY = -2  # read by several iterations
+
+
+class Tracker:
+    """Remembers, while a nest runs, which iteration read and which wrote each element of suspect memory."""
+
+    def __init__(self, nest: Nest) -> None:
+        self.nest = nest
+        self._seen: dict[Memory, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def begin(self) -> None:
+        for reader, writer in self._seen.values():
+            reader.fill_(-1)
+            writer.fill_(-1)
+
+    def _logs(self, access: "Access") -> tuple[torch.Tensor, torch.Tensor]:
+        memory = access.array.memory
+        if memory not in self._seen:
+            count = memory.data.numel() // memory.granule
+            self.nest.program.meter.keep(16 * count, access.line)
+            self._seen[memory] = (torch.full((count,), -1), torch.full((count,), -1))
+        return self._seen[memory]
+
+    def load(self, access: "Access", position: torch.Tensor, state: State) -> None:
+        reader, writer = self._logs(access)
+        sizes = self.nest.sizes(access.axes)
+        lanes = torch.arange(prod(sizes))
+        element = (position * access.array.factor).expand(sizes).flatten()
+        if state.mask is not None:
+            chosen = state.mask.expand(sizes).flatten()
+            element, lanes = element[chosen], lanes[chosen]
+        if not element.numel():
+            return
+        owner = writer[element]
+        self._report(access, (owner != -1) & (owner != lanes), element, state)
+        before = reader[element]
+        reader[element] = lanes
+        several = (reader[element] != lanes) | ((before != -1) & (before != lanes))
+        reader[element[several]] = MANY
+
+    def store(
+        self, access: "Access", element: torch.Tensor, raw: torch.Tensor, lanes: torch.Tensor, state: State
+    ) -> None:
+        """``element``, ``raw`` (the values) and ``lanes`` are those of the active iterations."""
+        reader, writer = self._logs(access)
+        slot = element * access.array.factor
+        read, owner = reader[slot], writer[slot]
+        changed = access.array.flat[element] != raw
+        foreign_write = (owner != -1) & (owner != lanes) & changed
+        foreign_read = (read != -1) & (read != lanes) & changed
+        self._report(access, foreign_read | foreign_write, slot, state)
+        writer[slot] = lanes
+
+    def _report(self, access: "Access", flags: torch.Tensor, slot: torch.Tensor, state: State) -> None:
+        mask, state.mask = state.mask, None
+        access.fault_where(FaultKind.RACE, flags, state, slot // access.array.factor)
+        state.mask = mask

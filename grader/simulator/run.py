@@ -1,0 +1,196 @@
+"""Runs a kernel on CPU tensors, a block at a time."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import torch
+
+from grader.ir import nodes
+from grader.messages import _
+from grader.simulator.budget import Budget, Meter, OverBudget
+from grader.simulator.expressions import Affine, Code, Scope, State, integer
+from grader.simulator.faults import Fault, Unsupported
+from grader.simulator.memory import Memory
+from grader.simulator.program import Program, allocate, sizes_of
+from grader.simulator.statements import compile_statement
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run of a kernel did. ``written`` and ``read`` are by parameter, in the kernel's order.
+
+    ``guarded`` counts the elements that copies read or wrote out of bounds and TileLang guards away: no
+    fault. Bytes are those of global memory that the kernel asks for, before any cache.
+    """
+
+    faults: tuple[Fault, ...]
+    written: tuple[torch.Tensor, ...]
+    read: tuple[bool, ...]
+    steps: int
+    global_bytes_read: int
+    global_bytes_written: int
+    guarded: int
+    operations: dict[str, int] = field(default_factory=dict)
+
+
+def run(
+    kernel: nodes.Kernel,
+    tensors: Sequence[torch.Tensor],
+    *,
+    budget: Budget | None = None,
+    outputs: Collection[int] | None = None,
+) -> Run:
+    """Runs ``kernel``; ``tensors`` are its parameters, written in place.
+
+    ``outputs`` are the positions of parameters that hold nothing before the kernel writes them, so that
+    reading them earlier is a fault; by default all parameters that the kernel writes. Raises Unsupported,
+    OverBudget, and ValueError if the tensors don't fit the kernel.
+    """
+    meter = Meter(budget or Budget())
+    try:
+        with torch.no_grad():
+            return _run(kernel, tensors, meter, outputs)
+    except RecursionError:
+        raise OverBudget(_("the kernel is nested too deeply for the simulator"), kernel.line) from None
+
+
+def _run(
+    kernel: nodes.Kernel, tensors: Sequence[torch.Tensor], meter: Meter, outputs: Collection[int] | None
+) -> Run:
+    if len(tensors) != len(kernel.params):
+        raise ValueError(f"the kernel has {len(kernel.params)} parameters, {len(tensors)} tensors were given")
+    program = Program(kernel, meter)
+    scope = Scope(program, sizes_of(kernel, tensors), line=kernel.line)
+    granules = _granules(kernel, scope)
+    _parameters(program, tensors, granules, scope)
+    for buffer in kernel.allocations:
+        if buffer.scope == nodes.GLOBAL or buffer.storage in program.memories:
+            raise scope.unsupported(_("the allocation of '{name}'").format(name=buffer.name))
+        size = granules.get(buffer.storage, scope.dtype(buffer.dtype).size)
+        program.memories[buffer.storage] = allocate(program, buffer, size, scope)
+    grid, blocks = _grid(kernel, scope)
+    body = compile_statement(kernel.body, scope)
+    memories = [program.memories[buffer.storage] for buffer in kernel.params]
+    for position, memory in enumerate(memories):
+        if memory.storage in program.written:
+            meter.keep(memory.data.numel() // memory.granule * 4, kernel.line)
+            memory.track_writers(holds_input=outputs is not None and position not in outputs)
+    state = State()
+    state.vars = [0] * program.slots
+    fresh = [program.memories[buffer.storage] for buffer in kernel.allocations]
+    _blocks(blocks, grid, body, fresh, state, meter, kernel.line)
+    written = tuple(
+        _written(
+            memory, program.arrays[buffer].shape, program.arrays[buffer].strides, program.arrays[buffer].factor
+        )
+        for buffer, memory in zip(kernel.params, memories, strict=True)
+    )
+    return Run(
+        faults=program.faults.all(),
+        written=written,
+        read=tuple(memory.bytes_read > 0 for memory in memories),
+        steps=meter.steps,
+        global_bytes_read=sum(memory.bytes_read for memory in memories),
+        global_bytes_written=sum(memory.bytes_written for memory in memories),
+        guarded=program.guarded,
+        operations=dict(program.operations),
+    )
+
+
+def _granules(kernel: nodes.Kernel, scope: Scope) -> dict[nodes.Storage, int]:
+    """For each storage the size of the smallest element that any view of it has."""
+    found: dict[nodes.Storage, int] = {}
+
+    def see(buffer: nodes.Buffer) -> None:
+        size = scope.dtype(buffer.dtype).size
+        found[buffer.storage] = min(size, found.get(buffer.storage, size))
+
+    for buffer in (*kernel.params, *kernel.allocations):
+        see(buffer)
+    for node in nodes.walk(kernel.body):
+        if isinstance(node, nodes.Load | nodes.Store | nodes.Region):
+            see(node.buffer)
+    return found
+
+
+def _parameters(
+    program: Program, tensors: Sequence[torch.Tensor], granules: dict[nodes.Storage, int], scope: Scope
+) -> None:
+    for buffer, tensor in zip(program.kernel.params, tensors, strict=True):
+        if buffer.storage in program.memories or buffer.scope != nodes.GLOBAL:
+            raise scope.unsupported(_("the parameter '{name}'").format(name=buffer.name))
+        shape, strides, dtype, size = program.layout(buffer, scope)
+        if tensor.device.type != "cpu" or tensor.dtype != dtype.held or tuple(tensor.shape) != shape:
+            raise ValueError(
+                f"'{buffer.name}' must be a CPU tensor of {dtype.name} and shape {shape}, "
+                f"not {tensor.dtype} {tuple(tensor.shape)} on {tensor.device}"
+            )
+        if any(a != b for a, b, n in zip(tensor.stride(), strides, shape, strict=True) if n > 1):
+            raise ValueError(f"'{buffer.name}' must have the strides {strides}, not {tensor.stride()}")
+        count = size // dtype.size
+        data = tensor.detach().as_strided((count,), (1,), tensor.storage_offset()).view(torch.uint8)
+        memory = Memory(buffer.storage, data, granules[buffer.storage], dtype.poison)
+        program.memories[buffer.storage] = memory
+        program.array(buffer, scope)
+
+
+def _grid(kernel: nodes.Kernel, scope: Scope) -> tuple[list[int], list[tuple[int, ...]]]:
+    """The slots of the block indices, and the grid's extents."""
+    slots, extents = [], []
+    for dimension in kernel.grid:
+        scope.line = kernel.line
+        extent = integer(dimension.extent, scope, _("a launch grid"))
+        if extent.constant is None:
+            raise scope.unsupported(_("a launch grid that is not known when the kernel starts"))
+        dtype = scope.dtype(dimension.var.dtype)
+        if not dtype.is_int or dimension.var in scope.variables:
+            raise scope.unsupported(_("the launch grid's variable '{name}'").format(name=dimension.var.name))
+        slot = program_slot = scope.program.slot()
+        read = _reader(program_slot)
+        scope.variables[dimension.var] = Code(dtype, read, affine=Affine(read, ()))
+        slots.append(slot)
+        extents.append(extent.constant)
+    if len(extents) > 3:
+        raise scope.unsupported(_("a launch grid of more than three dimensions"))
+    return slots, extents
+
+
+def _reader(slot: int):  # noqa: ANN202
+    return lambda state: state.vars[slot]
+
+
+def _blocks(
+    extents: list[int],
+    slots: list[int],
+    body,  # noqa: ANN001
+    fresh: list[Memory],
+    state: State,
+    meter: Meter,
+    line: nodes.Line | None,
+) -> None:
+    total = prod(extents) if all(extent > 0 for extent in extents) else 0
+    for number in range(total):
+        meter.spend(line)
+        rest, index = number, []
+        for extent, slot in zip(extents, slots, strict=True):
+            rest, here = divmod(rest, extent)
+            state.vars[slot] = here
+            index.append(here)
+        state.block = (*index, *[0] * (3 - len(index)))
+        state.block_number = number
+        for memory in fresh:
+            memory.forget()
+        body(state)
+
+
+def _written(memory: Memory, shape: tuple[int, ...], strides: tuple[int, ...], factor: int) -> torch.Tensor:
+    if memory.writer is None:
+        return torch.zeros(shape, dtype=torch.bool)
+    flags = memory.writer >= 0
+    if factor > 1:
+        flags = flags[: flags.numel() // factor * factor].view(-1, factor).any(1)
+    return flags.as_strided(shape, strides).clone()
+
+
+__all__ = ["Run", "Unsupported", "run"]

@@ -1,0 +1,343 @@
+"""Statements of the IR, compiled once into Python closures over a State."""
+
+from collections.abc import Callable
+
+import torch
+
+from grader.ir import nodes
+from grader.messages import _
+from grader.simulator.elements import compile_store
+from grader.simulator.expressions import (
+    Affine,
+    Axis,
+    Code,
+    Scope,
+    State,
+    compile_expression,
+    integer,
+    truth,
+)
+from grader.simulator.faults import FaultKind
+from grader.simulator.nests import Nest, iota
+from grader.simulator.program import MAX_RANK, describe
+from grader.simulator.tileops import TILE_OPS
+
+Runner = Callable[[State], None]
+
+#: Calls that order threads or memory: a walk that is sequential has that order anyway.
+NO_EFFECT = frozenset({"tirx.tvm_storage_sync", "tl.sync_warp"})
+ASSERTIONS = frozenset({"tl.device_assert", "tl.device_assert_with_msg"})
+
+
+class _Break(Exception):  # noqa: N818
+    pass
+
+
+def compile_statement(node: nodes.Stmt, scope: Scope) -> Runner:
+    scope.line = node.line or scope.line
+    scope.program.charge_compilation(scope.line)
+    match node:
+        case nodes.Seq():
+            return _sequence(node, scope)
+        case nodes.Swizzle(body=body):
+            return compile_statement(body, scope)
+        case nodes.Store():
+            return compile_store(node, scope)
+        case nodes.Evaluate(value=value):
+            return _evaluate(value, scope)
+        case nodes.If():
+            return _if(node, scope)
+        case nodes.For(kind=nodes.PARALLEL):
+            return _parallel(node, scope)
+        case nodes.For(kind=nodes.SERIAL | nodes.UNROLLED | nodes.VECTORIZED):
+            return _for(node, scope)
+        case nodes.While():
+            return _while(node, scope)
+        case nodes.Bind():
+            return _sequence(nodes.Seq(node.line, (node,)), scope)
+    raise scope.unsupported(_("the statement '{kind}'").format(kind=type(node).__name__))
+
+
+def _sequence(node: nodes.Seq, scope: Scope) -> Runner:
+    runners, bound = [], []
+    for item in node.body:
+        if isinstance(item, nodes.Bind):
+            runners.append(_bind(item, scope))
+            bound.append(item.var)
+        else:
+            runners.append(compile_statement(item, scope))
+    for var in bound:
+        scope.variables.pop(var, None)
+    if len(runners) == 1:
+        return runners[0]
+
+    def run(state: State) -> None:
+        for runner in runners:
+            runner(state)
+
+    return run
+
+
+def _variable(var: nodes.Var, code: Code, scope: Scope) -> int:
+    """A place for a variable's value while it runs."""
+    if var in scope.variables:
+        raise scope.unsupported(_("the variable '{name}' that is bound twice").format(name=var.name))
+    slot = scope.program.slot()
+    scope.variables[var] = code
+    code.run = lambda state: state.vars[slot]
+    return slot
+
+
+def _bind(node: nodes.Bind, scope: Scope) -> Runner:
+    scope.line = node.line or scope.line
+    value = compile_expression(node.value, scope)
+    if value.dtype.name != node.var.dtype:
+        raise scope.unsupported(_("a value bound to a variable of another dtype"))
+    evaluate, meter, line, size = value.run, scope.program.meter, scope.line, value.size
+    loads = any(isinstance(part, nodes.Load) for part in nodes.walk(node.value))
+    # The variable keeps the value; what an affine form would load may have changed since.
+    affine = None if loads or not value.varies else value.affine
+    code = Code(value.dtype, evaluate, value.varies, value.constant, affine)
+    slot = _variable(node.var, code, scope)
+    if not value.varies and value.dtype.is_int:
+        code.affine = Affine(code.run, (0,) * scope.rank)
+    elif affine is not None and scope.nest is not None and not _changes(node.value, scope.nest):
+        scope.nest.inner_variables.discard(node.var)
+    nest = scope.nest
+
+    def run(state: State) -> None:
+        meter.spend(line, size * nest.iterations if nest is not None else size)
+        result = evaluate(state)
+        if loads and isinstance(result, torch.Tensor):
+            result = result.clone()
+        state.vars[slot] = result
+
+    return run
+
+
+def _changes(value: nodes.Expr, nest: Nest) -> bool:
+    return any(part in nest.inner_variables for part in nodes.walk(value))
+
+
+def _evaluate(value: nodes.Expr, scope: Scope) -> Runner:
+    match value:
+        case nodes.Const():
+            return lambda state: None
+        case nodes.Call(op=op) if op in TILE_OPS:
+            if scope.rank:
+                raise scope.unsupported(_("'{op}' inside T.Parallel").format(op=op.rpartition(".")[2]))
+            return TILE_OPS[op](value, scope)
+        case nodes.Call(op=op) if op in NO_EFFECT:
+            return lambda state: None
+        case nodes.Call(op=op) if op in ASSERTIONS and value.args:
+            return _assertion(value, scope)
+        case nodes.Call(op="tirx.break_loop") if not scope.rank:
+
+            def leave(state: State) -> None:
+                raise _Break
+
+            return leave
+        case nodes.Call(op=op):
+            raise scope.unsupported(_("the operator '{op}'").format(op=op))
+    raise scope.unsupported(_("the statement '{what}'").format(what=describe(value)))
+
+
+def _assertion(call: nodes.Call, scope: Scope) -> Runner:
+    condition, program, line = truth(call.args[0], scope), scope.program, scope.line
+    test, rank, nest = condition.truth(), scope.rank, scope.nest
+
+    def run(state: State) -> None:
+        program.meter.spend(line, condition.size * (nest.iterations if nest is not None else 1))
+        holds = test(state)
+        if isinstance(holds, bool):
+            holds = torch.full((1,) * rank, holds)
+        failed = ~holds if state.mask is None else ~holds & state.mask
+        count = int(failed.sum())
+        if count:
+            program.fault(FaultKind.ASSERTION, None, line, state, call, count)
+
+    return run
+
+
+def _if(node: nodes.If, scope: Scope) -> Runner:
+    condition = truth(node.condition, scope)
+    test, meter, line, size, nest = condition.truth(), scope.program.meter, scope.line, condition.size, scope.nest
+    then = compile_statement(node.then, scope)
+    otherwise = None if node.otherwise is None else compile_statement(node.otherwise, scope)
+
+    def run(state: State) -> None:
+        meter.spend(line, size * nest.iterations if nest is not None else size)
+        chosen = test(state)
+        if isinstance(chosen, bool):
+            if chosen:
+                then(state)
+            elif otherwise is not None:
+                otherwise(state)
+            return
+        outer = state.mask
+        taken = chosen if outer is None else chosen & outer
+        if bool(taken.any()):
+            state.mask = taken
+            then(state)
+        if otherwise is not None:
+            other = ~chosen if outer is None else ~chosen & outer
+            if bool(other.any()):
+                state.mask = other
+                otherwise(state)
+        state.mask = outer
+
+    return run
+
+
+def _for(node: nodes.For, scope: Scope) -> Runner:
+    low, extent = compile_expression(node.min, scope), compile_expression(node.extent, scope)
+    dtype = scope.dtype(node.var.dtype)
+    if not low.dtype.is_int or not extent.dtype.is_int or not dtype.is_int:
+        raise scope.unsupported(_("a loop over something that is no integer"))
+    start, stop, meter, line, wrap = low.run, extent.run, scope.program.meter, scope.line, dtype.wrap
+    code = Code(dtype, start, varies=low.varies)
+    slot = _variable(node.var, code, scope)
+    if not low.varies:
+        code.affine = Affine(code.run, (0,) * scope.rank)
+    body = compile_statement(node.body, scope)
+    del scope.variables[node.var]
+
+    def run(state: State) -> None:
+        first = start(state)
+        try:
+            for value in range(first, first + stop(state)):
+                meter.spend(line)
+                state.vars[slot] = wrap(value)
+                body(state)
+        except _Break:
+            pass
+
+    def run_masked(state: State) -> None:
+        first, count = start(state), stop(state)
+        outer = state.mask
+        counts = count if isinstance(count, torch.Tensor) else torch.full((1,) * scope_rank, count)
+        for step in range(int(counts.max())):
+            meter.spend(line, nest.iterations)
+            active = counts > step if outer is None else (counts > step) & outer
+            if not bool(active.any()):
+                break
+            state.mask = None if bool(active.all()) else active
+            shifted = first + step
+            state.vars[slot] = dtype.settle(shifted) if isinstance(shifted, torch.Tensor) else wrap(shifted)
+            body(state)
+        state.mask = outer
+
+    nest, scope_rank = scope.nest, scope.rank
+    return run_masked if low.varies or extent.varies else run
+
+
+def _while(node: nodes.While, scope: Scope) -> Runner:
+    condition = truth(node.condition, scope)
+    test, meter, line, size, nest = condition.truth(), scope.program.meter, scope.line, condition.size, scope.nest
+    body = compile_statement(node.body, scope)
+
+    def run(state: State) -> None:
+        outer = state.mask
+        try:
+            while True:
+                meter.spend(line, size * nest.iterations if nest is not None else size)
+                chosen = test(state)
+                if isinstance(chosen, bool):
+                    if not chosen:
+                        break
+                else:
+                    mask = chosen if state.mask is None else chosen & state.mask
+                    if not bool(mask.any()):
+                        break
+                    state.mask = mask
+                body(state)
+        except _Break:
+            pass
+        state.mask = outer
+
+    return run
+
+
+def _parallel(node: nodes.For, scope: Scope) -> Runner:
+    outermost = scope.rank == 0
+    low, extent = (
+        integer(node.min, scope, _("a T.Parallel start")),
+        integer(node.extent, scope, _("a T.Parallel extent")),
+    )
+    dtype = scope.dtype(node.var.dtype)
+    if not dtype.is_int:
+        raise scope.unsupported(_("a loop over something that is no integer"))
+    line, meter = scope.line, scope.program.meter
+    inner = scope
+    if outermost:
+        nest = Nest(node, scope.program)
+        if nest.rank > MAX_RANK:
+            raise scope.unsupported(_("more than {limit} nested T.Parallel loops").format(limit=MAX_RANK))
+        inner = Scope(scope.program, dict(scope.variables), nest.rank, [], nest, line)
+    nest: Nest = inner.nest
+    axis, rank = len(inner.axes), inner.rank
+    known = extent.constant
+    if known is not None and known <= 0:
+        return lambda state: None
+    inner.axes.append(Axis(node.var, known))
+    if known is not None:
+        meter.room(known * 8, line)
+    code = Code(dtype, low.run, varies=True)
+    slot = _variable(node.var, code, inner)
+    if known is not None:
+        start = low.run if low.constant is None else low.constant
+        code.affine = Affine(start, tuple(int(other == axis) for other in range(rank)))
+    del nest.axis_codes[axis:]
+    nest.axis_codes.append(code)
+    body = compile_statement(node.body, inner)
+    inner.axes.pop()
+    del inner.variables[node.var]
+    if outermost:
+        nest.compiled(_axes(node, scope))
+    start_at, count_of, carrier = low.run, extent.run, dtype.carrier
+
+    def run(state: State) -> None:
+        count = count_of(state)
+        if count <= 0:
+            return
+        nest.running[axis] = count
+        # Some tensors of eight bytes an element are alive at once.
+        meter.room(nest.iterations * 64, line)
+        meter.spend(line, nest.iterations)
+        values = iota(rank, axis, count, carrier)
+        first = start_at(state)
+        state.vars[slot] = dtype.settle(values + dtype.wrap(first)) if first else values
+        if outermost:
+            nest.begin()
+        body(state)
+        nest.running[axis] = 1
+        if outermost:
+            nest.end()
+
+    return run
+
+
+def _axes(node: nodes.Stmt, scope: Scope) -> list[Axis]:
+    """The loops of a nest, outermost first: of one chain, the extents count only where they are 1."""
+    axes: list[Axis] = []
+    level: list[nodes.Stmt] = [node]
+    while level:
+        here = [item for item in level if isinstance(item, nodes.For) and item.kind == nodes.PARALLEL]
+        if here:
+            sizes = {item.extent.value if isinstance(item.extent, nodes.Const) else None for item in here}
+            axes.append(Axis(here[0].var, sizes.pop() if len(sizes) == 1 else None))
+        level = _next_parallel(here or level)
+    return axes
+
+
+def _next_parallel(level: list[nodes.Stmt]) -> list[nodes.Stmt]:
+    """The nearest T.Parallel loops below these statements."""
+    found: list[nodes.Stmt] = []
+    pending = [part for item in level for part in nodes.children(item) if isinstance(part, nodes.Stmt)]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, nodes.For) and item.kind == nodes.PARALLEL:
+            found.append(item)
+        else:
+            pending.extend(part for part in nodes.children(item) if isinstance(part, nodes.Stmt))
+    return found

@@ -1,0 +1,48 @@
+"""What the simulator's tests share: kernels are traced by TileLang and read, as a submission is."""
+
+import functools
+import inspect
+
+import pytest
+import torch
+
+from grader import ir
+from grader.simulator import Run, run
+
+
+def _read(function) -> ir.Kernel:
+    from tilelang import tvm  # noqa: F401 (must come first)
+    from tvm.ir import save_json
+
+    return ir.read(save_json(function))
+
+
+@pytest.fixture(scope="session")
+def read():
+    """read(prim_func) -> grader.ir.Kernel"""
+    return functools.cache(_read)
+
+
+@pytest.fixture(scope="session")
+def simulate():
+    """simulate(prim_func or Kernel, *tensors, **options) -> Run, which must have no faults unless ``faulty``."""
+
+    def simulate(kernel, *tensors: torch.Tensor, faulty: bool = False, **options) -> Run:
+        kernel = kernel if isinstance(kernel, ir.Kernel) else _read(kernel)
+        result = run(kernel, tensors, **options)
+        assert faulty or not result.faults, result.faults
+        return result
+
+    return simulate
+
+
+@pytest.fixture
+def line_of():
+    """line_of(marker) -> the number of the line of the calling test's file that ends in ``# marker``."""
+
+    def line_of(marker: str) -> int:
+        file = inspect.stack()[1].filename
+        with open(file) as source:
+            return next(n for n, line in enumerate(source, 1) if line.rstrip().endswith(f"# {marker}"))
+
+    return line_of

@@ -1,0 +1,316 @@
+"""What is admitted and what is refused. Each refusal was an attack that worked against something less."""
+
+import json
+
+import pytest
+import tilelang.language as T
+from kernels import json_of, kernel_of, matmul, shape_of, vector_add
+
+from grader.admit import Refused, admit
+from grader.catalog import Group, Shape
+
+N = 1024
+ADD = kernel_of("lab01_vector_add")
+SHAPE = Shape("test", {"N": N}, Group.TILES)
+
+
+def refused(body, *, match: str, options=None) -> Refused:
+    """Builds ``body`` into a vector-add kernel, and expects it to be refused."""
+    with pytest.raises(Refused, match=match) as caught:
+        admit(json_of(body), ADD, SHAPE, options)
+    return caught.value
+
+
+def add_kernel(inside):
+    """A kernel with the right signature whose block runs ``inside(A, B, C, bx)``, a T.macro."""
+
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32"), C: T.Tensor((N,), "float32")):
+        with T.Kernel(4, threads=128) as bx:
+            inside(A, B, C, bx)
+
+    return main
+
+
+def test_the_labs_kernels_are_admitted():
+    admitted = admit(json_of(vector_add.get_tir(N)), ADD, SHAPE)
+    assert "global_symbol" in admitted.json
+    square = shape_of("lab02_matmul", "square")
+    assert admit(json_of(matmul.get_tir(256, 256, 256)), kernel_of("lab02_matmul"), square).key != admitted.key
+
+
+def test_names_and_files_of_the_student_do_not_reach_the_compiler():
+    written = admit(
+        json_of(matmul.get_tir(256, 256, 256)), kernel_of("lab02_matmul"), shape_of("lab02_matmul", "square")
+    ).json
+    strings = {
+        node["data"] for node in json.loads(written)["nodes"] if node["type"] in ("ffi.String", "ir.SourceName")
+    }
+    assert not {text for text in strings if "tile" in text.replace("tilelang_root", "") or "/" in text}
+
+
+def test_compiler_flags_in_the_functions_attributes_are_gone():
+    document = json.loads(json_of(vector_add.get_tir(N)))
+    for node in document["nodes"]:
+        if (
+            node["type"] == "ffi.Map"
+            and node["data"]
+            and document["nodes"][node["data"][0]]["data"] == "global_symbol"
+        ):
+            document["nodes"] += [{"type": "ffi.String", "data": "x"}]
+    text = json.dumps(document).replace('"global_symbol"', '"tilelang_compile_flags"')
+    assert "compile_flags" not in admit(text, ADD, SHAPE).json
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"compile_flags": "['-ccbin', '/tmp/x']"},
+        {"tl.ptxas_register_usage_level": 10},
+        {"tl.enable_fast_math": "yes"},
+        {"x" * 500: True},
+    ],
+)
+def test_flags_and_unknown_options_are_refused(options):
+    error = refused(vector_add.get_tir(N), match="compiler option", options=options)
+    assert len(error.message) < 200
+
+
+def test_allowed_options_stay():
+    options = {"tl.enable_fast_math": True}
+    assert admit(json_of(vector_add.get_tir(N)), ADD, SHAPE, options).options == options
+
+
+@pytest.mark.parametrize("tag", ["blockIdx.x/*\n#include </etc/passwd>*/", "threadIdx.x", "vthread", "blockIdx.y"])
+def test_a_thread_tag_is_one_of_three_words(tag):
+    text = json_of(vector_add.get_tir(N)).replace('"blockIdx.x"', json.dumps(tag))
+    with pytest.raises(Refused, match="grid uses"):
+        admit(text, ADD, SHAPE)
+
+
+def test_an_external_call_is_refused_by_name():
+    @T.macro
+    def inside(A, B, C, bx):
+        T.evaluate(T.call_extern("int32", 'f(); system("id"); //', C[0]))
+
+    refused(add_kernel(inside), match="call_extern")
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("call_packed", lambda: T.call_packed("ffi.ModuleLoadFromFile", "x")),
+        ("tvm_call_packed|call_cpacked", lambda: T.call_cpacked("x", 1)),
+        ("pdl_sync", T.pdl_sync),
+        ("sync_grid", T.sync_grid),
+        ("ptx|inline", lambda: T.ptx_wait_group(0)),
+    ],
+)
+def test_hosts_clusters_and_raw_instructions_are_refused_by_name(name, call):
+    @T.macro
+    def inside(A, B, C, bx):
+        T.evaluate(call())
+
+    refused(add_kernel(inside), match=f"({name}).*not admitted")
+
+
+def test_code_outside_the_kernel_block_is_refused():
+    document = json.loads(json_of(vector_add.get_tir(N)))
+    nodes = document["nodes"]
+    none = next(i for i, node in enumerate(nodes) if node["type"] == "None")
+    root = nodes[document["root_index"]]
+    realize = nodes[root["data"]["body"]]
+    block = nodes[realize["data"]["block"]]
+    number = next(i for i, node in enumerate(nodes) if node["type"] == "ir.IntImm")
+    tail = [nodes.pop() for _ in range(3)][::-1]  # block, realize, function: the last three
+    assert [node["type"] for node in tail] == ["tirx.SBlock", "tirx.SBlockRealize", "tirx.PrimFunc"]
+    start = len(nodes)
+    nodes += [
+        {"type": "tirx.Evaluate", "data": {"span": none, "value": number}},
+        {"type": "ffi.Array", "data": [start, block["data"]["body"]]},
+        {"type": "tirx.SeqStmt", "data": {"span": none, "seq": start + 1}},
+        *tail,
+    ]
+    tail[0]["data"]["body"] = start + 2
+    tail[1]["data"]["block"] = start + 3
+    tail[2]["data"]["body"] = start + 4
+    document["root_index"] = start + 5
+    with pytest.raises(Refused, match=r"no T\.Kernel block|outside its"):
+        admit(json.dumps(document), ADD, SHAPE)
+
+
+def test_memory_between_launches_is_refused():
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32"), C: T.Tensor((N,), "float32")):
+        with T.Kernel(4, threads=128) as bx:
+            cache = T.alloc_global((N,), "float32")
+            for i in T.Parallel(256):
+                C[bx * 256 + i] = cache[bx * 256 + i]
+
+    refused(main, match=r"global memory|parameter|takes 4 tensors|outside")
+
+
+def test_doubling_expressions_are_refused():
+    @T.macro
+    def inside(A, B, C, bx):
+        v0 = A[bx] + 1.0
+        v1 = v0 * v0
+        v2 = v1 * v1
+        v3 = v2 * v2
+        v4 = v3 * v3
+        v5 = v4 * v4
+        v6 = v5 * v5
+        v7 = v6 * v6
+        v8 = v7 * v7
+        v9 = v8 * v8
+        v10 = v9 * v9
+        C[bx] = v10
+
+    refused(add_kernel(inside), match="grows beyond|too large")
+
+
+def test_deep_pipelines_are_refused():
+    refused_at = matmul.get_tir(256, 256, 256, num_stages=2000)
+    with pytest.raises(Refused, match=r"num_stages|stages"):
+        admit(json_of(refused_at), kernel_of("lab02_matmul"), shape_of("lab02_matmul", "square"))
+
+
+def test_an_output_is_not_read_and_an_input_not_written():
+    @T.macro
+    def reads(A, B, C, bx):
+        for i in T.Parallel(256):
+            C[bx * 256 + i] = C[bx * 256 + i] + A[bx * 256 + i]
+
+    @T.macro
+    def writes(A, B, C, bx):
+        for i in T.Parallel(256):
+            A[bx * 256 + i] = B[bx * 256 + i]
+
+    assert "fragment" in refused(add_kernel(reads), match="reads its output 'C'").advice
+    refused(add_kernel(writes), match="writes to its input 'A'")
+
+
+def test_conditions_on_the_poison_need_a_read_of_the_output():
+    @T.macro
+    def inside(A, B, C, bx):
+        for i in T.Parallel(256):
+            if C[bx * 256 + i] != C[bx * 256 + i]:
+                C[bx * 256 + i] = A[bx * 256 + i] + B[bx * 256 + i]
+
+    refused(add_kernel(inside), match="reads its output")
+
+
+def test_assumptions_and_cache_hints_are_refused():
+    @T.macro
+    def assume(A, B, C, bx):
+        T.assume(bx < 0)
+        C[bx] = A[bx]
+
+    refused(add_kernel(assume), match="can't be judged|not admitted")
+
+    @T.prim_func
+    def hint(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32"), C: T.Tensor((N,), "float32")):
+        with T.Kernel(4, threads=128) as bx:
+            T.annotate_l2_hit_ratio({A: 1.0})
+            C[bx] = A[bx]
+
+    refused(hint, match="l2_hit_ratio|annotation")
+
+
+def test_a_view_may_not_be_larger_than_its_memory():
+    document = json.loads(json_of(vector_add.get_tir(N)))
+    nodes = document["nodes"]
+    load = next(node for node in nodes if node["type"] == "tirx.BufferLoad")
+    original = nodes[load["data"]["buffer"]]
+    sizes = [i for i, node in enumerate(nodes) if node["type"] == "ir.IntImm" and node["data"]["value"] == N]
+    load_index = nodes.index(load)
+    nodes[sizes[-1]]["data"]["value"] = N  # the last one is a parameter's own: leave it
+    # A second buffer over the same data, twice as long, put in place of an unreferenced early node.
+    spare = [i for i, node in enumerate(nodes[:load_index]) if node["type"] == "ffi.Map" and node["data"] == []][
+        :3
+    ]
+    nodes[spare[0]] = {
+        "type": "ir.IntImm",
+        "data": {"span": load["data"]["span"], "dtype": "int32", "value": 2 * N},
+    }
+    for index, node in enumerate(nodes):  # whoever used the spare map gets another empty one
+        if isinstance(node.get("data"), dict):
+            for name, value in node["data"].items():
+                if value == spare[0] and name in ("annotations",):
+                    node["data"][name] = spare[1]
+        assert index < len(nodes)
+    shape = {"type": "ffi.Array", "data": [spare[0]]}
+    strides = {"type": "ffi.Array", "data": []}
+    view = {"type": "tirx.Buffer", "data": original["data"] | {}}
+    insert_at = load_index
+    for node in (shape, strides, view):
+        _insert(document, insert_at, node)
+        insert_at += 1
+    view["data"]["shape"], view["data"]["strides"] = insert_at - 3, insert_at - 2
+    load["data"]["buffer"] = insert_at - 1
+    with pytest.raises(Refused, match="larger than the memory"):
+        admit(json.dumps(document), ADD, SHAPE)
+
+
+def _insert(document: dict, at: int, node: dict) -> None:
+    """Inserts a raw node, and moves all references to what comes after it."""
+    from grader.ir.reader import _PLAIN
+
+    def moved(value):
+        return value + 1 if type(value) is int and value >= at else value
+
+    for other in document["nodes"]:
+        plain = _PLAIN.get(other["type"], frozenset())
+        data = other.get("data")
+        if plain is None or data is None:
+            continue
+        if isinstance(data, list):
+            other["data"] = [moved(value) for value in data]
+        else:
+            other["data"] = {name: value if name in plain else moved(value) for name, value in data.items()}
+    document["nodes"].insert(at, node)
+    document["root_index"] = moved(document["root_index"])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "dtype", "match"),
+    [((N,), "float16", "dtype float16"), ((N + 1,), "float32", "shape"), ((N, 1), "float32", "shape")],
+)
+def test_a_wrong_parameter_is_named(sizes, dtype, match):
+    @T.prim_func
+    def main(A: T.Tensor(sizes, dtype), B: T.Tensor((N,), "float32"), C: T.Tensor((N,), "float32")):
+        with T.Kernel(1, threads=128) as bx:
+            C[bx] = B[bx]
+
+    assert "parameter 1 ('A')" in refused(main, match=match).message
+
+
+def test_a_missing_parameter_is_named():
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), C: T.Tensor((N,), "float32")):
+        with T.Kernel(1, threads=128) as bx:
+            C[bx] = A[bx]
+
+    refused(main, match=r"takes 2 tensors, the lab asks for 3: A \(in\), B \(in\), C \(out\)")
+
+
+@pytest.mark.parametrize(
+    ("build", "match"),
+    [
+        (lambda: matmul.get_tir(256, 256, 256, threads=2048), "threads a block"),
+        (lambda: matmul.get_tir(256, 256, 256, block_M=256, block_N=256, block_K=256), "shared tiles need"),
+    ],
+)
+def test_what_no_card_has_is_refused(build, match):
+    with pytest.raises(Refused, match=match):
+        admit(json_of(build()), kernel_of("lab02_matmul"), shape_of("lab02_matmul", "square"))
+
+
+def test_refusals_name_the_students_line():
+    @T.macro
+    def inside(A, B, C, bx):
+        T.evaluate(T.call_extern("int32", "f"))
+
+    error = refused(add_kernel(inside), match="call_extern")
+    assert error.line is not None
+    assert error.line.file.endswith("test_admit.py")
