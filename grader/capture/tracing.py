@@ -55,7 +55,14 @@ def _prim_func(target: Any, kernel: Kernel, shape: Shape) -> tuple[Any, dict[str
 
     if isinstance(target, JITImpl):
         arguments, keywords = _arguments(target, kernel, shape)
-        made = target.get_tir(*arguments, **keywords)
+        try:
+            made = target.get_tir(*arguments, **keywords)
+        except AssertionError as error:
+            # TileLang's own check of what the function returned.
+            if "must be a PrimFunc" not in str(error):
+                raise
+            message = _("'{name}' does not return a kernel. Does it end with 'return main'?")
+            raise _NotAKernel(message.format(name=kernel.name)) from None
         options = _options(target)
     elif callable(target) and not isinstance(target, PrimFunc | type):
         made, options = target(**shape.sizes), {}

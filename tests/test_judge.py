@@ -1,0 +1,233 @@
+"""The judge's sums: bounds that hold for right kernels and catch wrong ones, and the decision on speed."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernels import capture_of, matmul, vector_add
+
+from grader import catalog
+from grader.catalog import Group, Shape
+from grader.gpu.targets import Target, Tier, rows
+from grader.gpu.timing import median_interval
+from grader.judge import seeds
+from grader.judge.comparison import compare, is_poison, poison
+from grader.judge.lab02_matmul import MATMUL as MATMUL_TASK
+from grader.judge.on_card import decide
+from grader.judge.submission import Submission
+from grader.judge.tasks import TASKS
+from grader.verdict import Figures, Outcome
+
+ALL = [(lab, task) for lab, tasks in TASKS.items() for task in tasks]
+
+
+def cases():
+    for lab, task in ALL:
+        for shape in catalog.find(lab).kernel(task.kernel).shapes:
+            if shape.group is not Group.TIMED:
+                for family in task.families:
+                    yield pytest.param(task, shape, family, id=f"{task.kernel}-{shape.name}-{family}")
+
+
+def drawn(task, shape, family):
+    inputs = task.inputs(family, shape, seeds.generator("test", family, shape.name))
+    reference = task.reference(inputs)
+    return inputs, reference, task.bound(inputs, reference)
+
+
+CASES = list(cases())
+
+
+def cheats():
+    """What a kernel could write instead of its result, where that is a cheat at all."""
+    for case in CASES:
+        task, shape, _family = case.values
+        applicable = ["zeros", "stale"]
+        if max(shape.sizes.values()) > 1:
+            applicable.append("mean")  # of one element it is that element
+        if task is not MATMUL_TASK or len(set(shape.sizes.values())) == 1:
+            applicable.append("input")  # where it has the output's shape
+        yield from (pytest.param(*case.values, cheat, id=f"{case.id}-{cheat}") for cheat in applicable)
+
+
+@pytest.mark.parametrize(("task", "shape", "family"), CASES)
+def test_torch_is_within_the_bound(task, shape, family):
+    inputs, reference, bound = drawn(task, shape, family)
+    output = torch.empty(reference.shape, dtype=inputs[0].dtype)
+    task.peer(inputs, output)
+    assert compare("C", output, reference, bound) is None
+
+
+@pytest.mark.parametrize(("task", "shape", "family", "cheat"), list(cheats()))
+def test_cheap_answers_are_outside_the_bound(task, shape, family, cheat):
+    inputs, reference, bound = drawn(task, shape, family)
+    dtype = inputs[0].dtype
+    if cheat == "zeros":
+        output = torch.zeros(reference.shape, dtype=dtype)
+    elif cheat == "mean":
+        finite = reference[torch.isfinite(reference)]
+        output = torch.full(reference.shape, float(finite.mean()), dtype=dtype)
+    elif cheat == "stale":
+        other = task.inputs(family, shape, seeds.generator("another seed", family, shape.name))
+        output = task.reference(other).to(dtype)
+    else:
+        output = inputs[0].clone()
+    assert compare("C", output, reference, bound) is not None
+
+
+@pytest.mark.parametrize("family", ["normal", "cancelling", "large"])
+@pytest.mark.parametrize("sizes", [(256, 256, 256), (128, 128, 2048)])
+def test_half_precision_sums_are_outside_the_bound(family, sizes):
+    shape = Shape("x", dict(zip("MNK", sizes, strict=True)), Group.TILES)
+    (a, b), reference, bound = drawn(MATMUL_TASK, shape, family)
+    total = torch.zeros(reference.shape, dtype=torch.float16)
+    for k in range(0, sizes[2], 16):  # as tensor cores do it: 16 terms at once, then a rounding
+        total = (total.float() + a[:, k : k + 16].float() @ b[k : k + 16].float()).half()
+    assert compare("C", total, reference, bound) is not None
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), terms=st.integers(1, 600), order=st.randoms(use_true_random=False))
+def test_the_bound_holds_for_any_order_of_fp32_sums(seed, terms, order):
+    shape = Shape("x", {"M": 4, "N": 4, "K": terms}, Group.TAILS)
+    family = order.choice(MATMUL_TASK.families)
+    a, b = MATMUL_TASK.inputs(family, shape, seeds.generator(str(seed)))
+    reference = MATMUL_TASK.reference((a, b))
+    permutation = torch.tensor(order.sample(range(terms), terms))
+    total = torch.zeros(4, 4)
+    for k in permutation.tolist():
+        total = total + torch.outer(a[:, k].float(), b[k].float())
+    assert compare("C", total.half(), reference, MATMUL_TASK.bound((a, b), reference)) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_poison_is_seen_where_it_stays(dtype):
+    tensor = torch.empty(5, 7, dtype=dtype)
+    poison(tensor)
+    tensor[1, 2] = float("nan")  # an ordinary NaN is not the poison
+    assert is_poison(tensor).sum() == 34
+
+
+def test_an_unwritten_region_is_described():
+    reference = torch.randn(8, 6).double()
+    output = reference.half()
+    poison(output[:, 4:].contiguous())
+    holes = reference.half()
+    poisoned = holes.clone()
+    poison(poisoned)
+    holes[:, 4:] = poisoned[:, 4:]
+    found = compare("C", holes, reference, torch.full_like(reference, 1e-2))
+    assert found.message == "16 of 48 elements of 'C' are never written: C[0:8, 4:6]."
+    assert "T.ceildiv" in found.advice
+
+
+def test_a_wrong_element_is_shown_with_what_it_should_be():
+    reference = torch.ones(4, 4).double()
+    output = torch.ones(4, 4)
+    output[2, 3] = 5.0
+    found = compare("C", output, reference, torch.full_like(reference, 0.5))
+    assert found.message == "1 of 16 elements of 'C' are wrong: C[2, 3]."
+    assert found.evidence == ("C[2, 3] is 5, should be 1 ± 0.5",)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_nonfinite_results_are_wrong(value):
+    output = torch.ones(4)
+    output[1] = value
+    assert compare("C", output, torch.ones(4).double(), torch.full((4,), 1e9).double()) is not None
+
+
+# The decision on speed
+
+TIERS = (Tier(600.0, 0.5), Tier(900.0, 1.0))
+TARGET = Target("lab", "kernel", "shape", "card", "GB/s", peer_rate=1000.0, peak=1500.0, tiers=TIERS)
+
+
+def measured(ratio, spread=0.005, achieved=None):
+    low, high = ratio - spread, ratio + spread
+    return Figures(
+        "N = 1", "GB/s", achieved or 1000 * ratio, 1.0, "peer", 1000.0, ratio, low, high, 30, 1000 * ratio, 900.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("figures", "outcome", "share"),
+    [
+        (measured(1.0), Outcome.PASSED, 1.0),
+        (measured(0.7), Outcome.PASSED, 0.5),
+        (measured(0.3), Outcome.FAILED, None),
+        (measured(0.9), Outcome.INCONCLUSIVE, None),
+        (measured(0.6), Outcome.INCONCLUSIVE, None),
+        (measured(1.0, achieved=1501.0), Outcome.FAILED, None),
+    ],
+)
+def test_the_tier_that_is_reached_for_sure_decides(figures, outcome, share):
+    assessment = decide(figures, TARGET)
+    assert assessment.outcome is outcome
+    if share is not None:
+        assert assessment.share == share
+
+
+def test_every_target_is_sound():
+    for row in rows():
+        lab = catalog.find(row.lab)
+        assert lab.kernel(row.kernel).shape(row.shape).group is Group.TIMED
+        assert 0 < row.tiers[0].at < row.full < row.peer_rate * 1.05 < row.peak
+
+
+@given(st.lists(st.floats(0.5, 2.0), min_size=30, max_size=200))
+def test_the_interval_holds_the_median(ratios):
+    ordered = sorted(ratios)
+    low, high = median_interval(ordered)
+    assert low <= ordered[len(ordered) // 2] <= high
+
+
+# Whole submissions, on the simulator
+
+
+def submission(lab, kernel, **arguments):
+    return Submission(capture_of(lab, kernel, **arguments), catalog.find(lab), None, "test")
+
+
+def test_right_kernels_pass_what_can_be_assessed():
+    for lab, kernel in (("lab01_vector_add", vector_add), ("lab02_matmul", matmul)):
+        judged = submission(lab, kernel)
+        name = catalog.find(lab).kernels[0].name
+        assert judged.signature(name).outcome is Outcome.PASSED
+        assert judged.correct(name, Group.TILES).outcome is Outcome.PASSED
+        assert judged.correct(name, Group.TAILS).outcome is Outcome.PASSED
+        assert judged.clean(name).outcome is Outcome.PASSED
+        assert judged.fast(name).outcome is Outcome.NOT_ASSESSED
+
+
+@pytest.mark.parametrize(
+    ("arguments", "failing"),
+    [
+        ({"accumulator": "float16"}, {"correct"}),
+        ({"clear": False}, {"correct", "clean"}),
+    ],
+)
+def test_wrong_matmuls_fail_where_they_should(arguments, failing):
+    judged = submission("lab02_matmul", matmul, **arguments)
+    outcomes = {
+        "signature": judged.signature("matmul").outcome,
+        "correct": judged.correct("matmul", Group.TILES).outcome,
+        "clean": judged.clean("matmul").outcome,
+    }
+    assert {name for name, outcome in outcomes.items() if outcome is Outcome.FAILED} == failing
+
+
+def test_an_accumulator_that_is_not_cleared_is_named_with_its_line():
+    found = submission("lab02_matmul", matmul, clear=False).clean("matmul").findings[0]
+    assert "before anything was written there" in found.message
+    assert "T.clear" in found.advice
+
+
+def test_a_hidden_shape_is_not_told():
+    lab = catalog.find("lab02_matmul").with_shapes(
+        {"matmul": (Shape("further", {"M": 72, "N": 88, "K": 104}, Group.TAILS, hidden=True),)}
+    )
+    capture = capture_of("lab02_matmul", matmul, accumulator="float16")
+    findings = Submission(capture, lab, None, "s").correct("matmul", Group.TAILS).findings
+    assert any("official run" in finding.message for finding in findings)
+    assert not any(number in str(findings) for number in ("72", "88", "104"))

@@ -1,0 +1,49 @@
+"""``check`` in a live Jupyter kernel, as a student runs it."""
+
+import nbformat
+import pytest
+from conftest import IMPORTS, MATMUL, ROOT
+from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell, new_notebook
+
+
+def run(*cells: str) -> list[str]:
+    """Executes cells in a real kernel; the text of the last cell's HTML and stream outputs."""
+    notebook = new_notebook(cells=[new_code_cell(source) for source in cells])
+    client = NotebookClient(
+        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}
+    )
+    done: nbformat.NotebookNode = client.execute()
+    texts = []
+    for output in done.cells[-1].outputs:
+        assert output.output_type != "error", output
+        texts.append(output.get("text") or output.get("data", {}).get("text/html", ""))
+    return texts
+
+
+def test_a_right_kernel_shows_its_points():
+    (html,) = run(IMPORTS, MATMUL, "check(matmul, device='sim')")
+    assert "60 of 60 assessed points; 40 wait for a GPU." in html
+    assert "not assessed" in html
+
+
+def test_a_wrong_kernel_shows_the_line_in_its_cell():
+    (html,) = run(IMPORTS, MATMUL.replace("T.clear(C_tile)", "pass"), "check(matmul, 'right', device='sim')")
+    assert "In [2], line 13" in html
+    assert "T.gemm(A_tile, B_tile, C_tile)" in html
+    assert "before anything was written there" in html
+
+
+@pytest.mark.parametrize("call", ["check(3)", "check(print)", "check(lambda: 0)"])
+def test_what_is_no_kernel_of_a_lab_is_said(call):
+    (html,) = run(IMPORTS, call)
+    assert "No lab asks for a kernel" in html
+
+
+def test_markup_in_a_students_line_is_text():
+    evil = MATMUL.replace("T.clear(C_tile)", "pass  # <script>alert(1)</script>").replace(
+        "T.gemm(A_tile, B_tile, C_tile)", "T.gemm(A_tile, B_tile, C_tile)  # <img src=x onerror=alert(1)>"
+    )
+    (html,) = run(IMPORTS, evil, "check(matmul, 'right', device='sim')")
+    assert "<img" not in html
+    assert "&lt;img" in html
