@@ -33,17 +33,18 @@ from grader import check
 # `C = A B`, where `A` is M×K, `B` is K×N and `C` is M×N. Each block computes one tile of `C`:
 #
 # ```text
-#                       K                     bx
-#               B  +---------+          +---+---+---+
-#                K |   | # | |  tile    |   | # |   |   # : what this block reads
-#                  |   | # | |  k       |   | # |   |       and writes
-#                  +---------+          +---+---+---+
-#                        N
-#       K
-#   +---------+    +---------+
-# by| # # # # |    |   | @ | |   @ : the tile C[by, bx], kept in registers (a fragment)
-#   +---------+    +---------+       while k runs over K
-#   A    M         C     N
+#                           bx
+#              B      +---+---+---+
+#                     |   | k |   |      In step k the block reads
+#                     +---+---+---+      the two tiles marked k,
+#                     |   |   |   |
+#                     +---+---+---+
+#        A            C
+#       +---+---+     +---+---+---+
+#    by | k |   |     |   | @ |   |      multiplies them, and adds the
+#       +---+---+     +---+---+---+      product to its tile of C, marked @.
+#       |   |   |     |   |   |   |
+#       +---+---+     +---+---+---+
 # ```
 #
 # A block walks along K in steps of `block_K`. In each step it

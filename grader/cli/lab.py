@@ -221,6 +221,7 @@ def _become_jupyterlab(ip: str, port: int, token: str, work: Path, browser: bool
         # The course's own settings folder: a configuration in the home folder could switch the token off.
         "JUPYTER_CONFIG_DIR": str(work / OURS / "jupyter"),
     }
+    _configure(work)
     options = [
         f"--ServerApp.ip={ip}",
         f"--ServerApp.port={port}",
@@ -233,11 +234,25 @@ def _become_jupyterlab(ip: str, port: int, token: str, work: Path, browser: bool
         "--LabApp.news_url=None",
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
         "--LabApp.extension_manager=readonly",
+        "--KernelManager.transport=ipc",  # sockets of the user's own, which no one else on the machine can reach
         "--Application.log_level=ERROR",  # the address above stays in sight
     ]
     if os.geteuid() == 0:
         options.append("--ServerApp.allow_root=True")
     os.execve(sys.executable, [sys.executable, "-m", "jupyterlab", *options], environment)
+
+
+def _configure(work: Path) -> None:
+    """Settings that JupyterLab and nbgrader only take from files, in the course's own folder."""
+    folder = work / OURS / "jupyter"
+    (folder / "labconfig").mkdir(parents=True, exist_ok=True)
+    # Without the extension that asks whether to fetch news.
+    page = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
+    _replace(folder / "labconfig" / "page_config.json", json.dumps(page, indent=2).encode())
+    # nbgrader warns of a course folder outside the work folder, and of having no settings at all.
+    settings = f"c = get_config()\nc.CourseDirectory.root = {str(work)!r}\n"
+    if not (folder / "nbgrader_config.py").exists():
+        _replace(folder / "nbgrader_config.py", settings.encode())
 
 
 def _stop(message: str) -> NoReturn:

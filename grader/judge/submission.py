@@ -51,23 +51,22 @@ class Submission:
     def correct(self, name: str, group: Group) -> Assessment:
         """Is the output right at the shapes of ``group``, on every family of inputs?"""
         task = tasks.find(self.lab.id, name)
-        findings: list[Finding] = []
+        found: list[tuple[Shape, Finding]] = []
         missing = False
         for shape in self.lab.kernel(name).group(group):
             finding, lacking = self._correct_at(task, shape)
             missing |= lacking
             if finding is not None:
-                findings.append(self._veiled(finding, shape))
-        if missing:
-            return Assessment(Outcome.NOT_ASSESSED, tuple(findings))
-        return Assessment(Outcome.FAILED if findings else Outcome.PASSED, tuple(_distinct(findings)))
+                found.append((shape, self._veiled(finding, shape)))
+        outcome = Outcome.NOT_ASSESSED if missing else Outcome.FAILED if found else Outcome.PASSED
+        return Assessment(outcome, _told_once(found))
 
     def clean(self, name: str) -> Assessment:
         """Does the kernel touch only memory that exists, read only what was written, and write without races?
 
         The simulator answers this, on every machine: it sees each access.
         """
-        findings: list[Finding] = []
+        faults: list[tuple[Shape, Finding]] = []
         wrote = False
         for shape in self._untimed(name):
             found = self._admit(name, shape)
@@ -77,10 +76,10 @@ class Submission:
                 if isinstance(result, Broke):
                     outcome = Outcome.NOT_ASSESSED if result.missing else Outcome.FAILED
                     return Assessment(outcome, (self._veiled(result.finding, shape),))
-                findings += [self._veiled(_at(shape, finding), shape) for finding in result.findings]
+                faults += [(shape, self._veiled(finding, shape)) for finding in result.findings]
                 wrote |= not is_poison(result.output).all()
-        if findings:
-            return Assessment(Outcome.FAILED, tuple(_distinct(findings)))
+        if faults:
+            return Assessment(Outcome.FAILED, _told_once(faults))
         if not wrote:
             return Assessment(Outcome.FAILED, (Finding(_("The kernel writes nothing yet.")),))
         return Assessment(Outcome.PASSED)
@@ -119,8 +118,8 @@ class Submission:
             reference = task.reference(inputs)
             mismatch = compare(output.name, result.output, reference, task.bound(inputs, reference))
             if mismatch is not None:
-                where = _("At {shape}, with inputs of the kind '{family}'").format(shape=shape, family=family)
-                return Finding(mismatch.message, mismatch.advice, evidence=(where, *mismatch.evidence)), False
+                kind = _("inputs of the kind '{family}'").format(family=family)
+                return Finding(mismatch.message, mismatch.advice, evidence=(*mismatch.evidence, kind)), False
         if len(results) != len(task.families):
             raise RuntimeError(f"{len(results)} results for {len(task.families)} families of inputs")
         return None, False
@@ -200,26 +199,26 @@ class Submission:
         )
 
 
-def _at(shape: Shape, finding: Finding) -> Finding:
-    """A finding whose evidence says at which shape it was seen."""
-    where = _("at {shape}").format(shape=shape)
-    return replace(finding, evidence=tuple(f"{item}, {where}" for item in finding.evidence))
-
-
 def _output(kernel: Kernel, shape: Shape) -> tuple[torch.dtype, tuple[int, ...]]:
     (parameter,) = (p for p in kernel.parameters if p.role is Role.OUT)
     return DTYPES[parameter.dtype], parameter.sizes(shape)
 
 
-def _distinct(findings: Iterable[Finding]) -> list[Finding]:
-    """One finding for each message, place and advice: a fault at five shapes is told once, with their evidence."""
-    seen: dict[object, Finding] = {}
-    for finding in findings:
-        key = (finding.advice, finding.where) if finding.where else (finding.message, finding.advice)
-        first = seen.get(key)
-        if first is None:
-            seen[key] = finding
-        elif len(first.evidence) < MAX_EVIDENCE:
-            further = tuple(item for item in finding.evidence if item not in first.evidence)
-            seen[key] = replace(first, evidence=(*first.evidence, *further)[:MAX_EVIDENCE])
-    return list(seen.values())
+def _told_once(found: Iterable[tuple[Shape, Finding]]) -> tuple[Finding, ...]:
+    """One finding for each cause (place and advice): in full at its first shape; the others are only listed."""
+    causes: dict[object, list[tuple[Shape, Finding]]] = {}
+    for shape, finding in found:
+        causes.setdefault((finding.where, finding.advice), []).append((shape, finding))
+    return tuple(_merged(same) for same in causes.values())
+
+
+def _merged(same: list[tuple[Shape, Finding]]) -> Finding:
+    first, finding = same[0]
+    if first.hidden:
+        return finding
+    evidence = dict.fromkeys(item for shape, other in same if shape == first for item in other.evidence)
+    places = [_("seen at {shape}").format(shape=first)]
+    others = dict.fromkeys(f"({shape})" for shape, _finding in same if shape != first)
+    if others:
+        places.append(_("also at {shapes}").format(shapes=", ".join(others)))
+    return replace(finding, evidence=(*list(evidence)[:MAX_EVIDENCE], "; ".join(places)))

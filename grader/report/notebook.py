@@ -10,7 +10,8 @@ _STYLE = """
 <style>
 .tilelab { font-family: var(--jp-ui-font-family, sans-serif); font-size: 14px; line-height: 1.5;
   max-width: 58rem; }
-.tilelab table { border-collapse: collapse; width: 100%; margin: .4em 0; }
+.tilelab table { border-collapse: collapse; table-layout: auto; width: 100%; margin: .4em 0; }
+.tilelab td:not(:first-child), .tilelab th:not(:first-child) { width: 1%; }
 .tilelab th, .tilelab td { text-align: left !important; vertical-align: top; padding: .45em .8em;
   border-bottom: 1px solid var(--jp-border-color2, #bbb); white-space: normal; }
 .tilelab td:last-child, .tilelab th:last-child { text-align: right !important; white-space: nowrap; }
