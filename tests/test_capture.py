@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import MATMUL, VECTOR_ADD
+from cells import MATMUL, VECTOR_ADD
 
 from grader import catalog
 from grader.capture import capture_notebook, read_capture, sandbox

@@ -2,7 +2,7 @@
 
 import nbformat
 import pytest
-from conftest import IMPORTS, MATMUL, ROOT
+from cells import IMPORTS, MATMUL, ROOT
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 

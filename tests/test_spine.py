@@ -10,7 +10,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from conftest import MATMUL, ROOT, VECTOR_ADD
+from cells import MATMUL, ROOT, VECTOR_ADD
 from nbformat.v4 import new_code_cell
 from nbgrader.api import Gradebook
 
