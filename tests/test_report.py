@@ -1,0 +1,92 @@
+"""What people read: four words, causes told once, nothing of a student's shown as markup."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from grader import verdict
+from grader.report import notebook, terminal, words
+from grader.report.text import describe
+from grader.verdict import Assessment, Check, Figures, Finding, Location, Outcome, Verdict
+
+WHERE = Location("code cell 2", 9, "C[i] = A[i] # [bold]<b>")
+FINDING = Finding("It is [red]wrong[/red] & <i>so</i>.", "Try again.", WHERE, ("C[0] is 1, should be 2",))
+FIGURES = Figures("N = 1", "GB/s", 4382.0, 0.735, "torch.add", 4370.0, 1.0027, 1.001, 1.004, 25, 4362.0, 3900.0)
+
+
+def check(outcome: Outcome, points: float = 0.0, *findings: Finding, figures: tuple[Figures, ...] = ()) -> Check:
+    return Check(f"test_{outcome}", f"Title of {outcome}", "k-right", outcome, points, 10.0, findings, figures)
+
+
+JUDGED = Verdict(
+    lab="lab02_matmul",
+    device="simulator",
+    checks=(
+        check(Outcome.PASSED, 10.0, figures=(FIGURES,)),
+        check(Outcome.FAILED, 0.0, FINDING),
+        check(Outcome.FAILED, 0.0, FINDING),
+        check(Outcome.INCONCLUSIVE),
+        check(Outcome.NOT_ASSESSED),
+    ),
+    notes=(Finding("A cell raised."),),
+)
+
+
+def shown(judged: Verdict) -> str:
+    out = io.StringIO()
+    terminal.show(judged, Console(file=out, width=120))
+    return out.getvalue()
+
+
+def test_only_passed_earns_and_the_undecided_waits():
+    assert (JUDGED.points, JUDGED.max_points, JUDGED.waiting, JUDGED.assessed_max) == (10.0, 50.0, 20.0, 30.0)
+    assert not JUDGED.passed
+    assert not Verdict("x", "simulator", ()).passed
+    assert not Verdict("x", "simulator", (check(Outcome.NOT_ASSESSED),)).passed
+
+
+def test_a_verdict_survives_json():
+    assert verdict.from_json(verdict.to_json(JUDGED)) == JUDGED
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1])
+def test_a_share_of_points_lies_between_0_and_1(share):
+    with pytest.raises(ValueError, match="share"):
+        Assessment(Outcome.PASSED, share=share)
+
+
+def test_each_outcome_has_its_word_and_its_mark():
+    page, text = notebook.render(JUDGED), shown(JUDGED)
+    for outcome in Outcome:
+        assert f"{words.MARK[outcome]} {outcome}" in page
+        assert f"{words.MARK[outcome]} {outcome}" in text
+
+
+def test_a_cause_is_told_once():
+    for page in (notebook.render(JUDGED), shown(JUDGED)):
+        assert page.count("Try again.") == 1
+        assert page.count("For the same reason as above.") == 1
+
+
+def test_a_students_text_is_no_markup():
+    assert "<i>" not in notebook.render(JUDGED)
+    assert "&lt;i&gt;so&lt;/i&gt;" in notebook.render(JUDGED)
+    assert "[red]wrong[/red]" in shown(JUDGED)
+    assert "C[i] = A[i] # [bold]<b>" in shown(JUDGED)
+
+
+def test_figures_stand_beside_their_peer_and_target():
+    line = words.figures(FIGURES)
+    assert line == (
+        "4382 GB/s in 0.735 ms; torch.add 4370; ratio 1.003 (1.001–1.004, 25 runs); counts as 4362, target 3900"
+    )
+
+
+def test_a_finding_as_text_says_what_where_and_what_to_try():
+    assert describe(FINDING).splitlines() == [
+        "It is [red]wrong[/red] & <i>so</i>.",
+        "  code cell 2, line 9: C[i] = A[i] # [bold]<b>",
+        "  C[0] is 1, should be 2",
+        "  → Try again.",
+    ]
