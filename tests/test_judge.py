@@ -10,12 +10,13 @@ from grader import catalog
 from grader.catalog import Group, Shape
 from grader.gpu.targets import Target, Tier, rows
 from grader.gpu.timing import median_interval
-from grader.judge import seeds
+from grader.judge import seeds, simulated
 from grader.judge.comparison import compare, is_poison, poison
 from grader.judge.lab02_matmul import MATMUL as MATMUL_TASK
 from grader.judge.on_card import decide
 from grader.judge.submission import Submission
 from grader.judge.tasks import TASKS
+from grader.simulator import Fault, FaultKind
 from grader.verdict import Figures, Outcome
 
 ALL = [(lab, task) for lab, tasks in TASKS.items() for task in tasks]
@@ -231,3 +232,11 @@ def test_a_hidden_shape_is_not_told():
     findings = Submission(capture, lab, None, "s").correct("matmul", Group.TAILS).findings
     assert any("official run" in finding.message for finding in findings)
     assert not any(number in str(findings) for number in ("72", "88", "104"))
+
+
+@pytest.mark.parametrize("kind", FaultKind)
+def test_every_fault_has_words(kind):
+    fault = Fault(kind, "A", None, (1, 0, 0), (3,), 2, "A[i]")
+    finding = simulated._explain(fault, lambda line: None)
+    assert "(1, 0, 0)" in finding.message
+    assert finding.evidence == ("A[3], 2 accesses",)

@@ -20,9 +20,10 @@ class Source:
 
 def compile_all(sources: dict[str, Source]) -> Iterator[tuple[str, Launch | Exception]]:
     """Each source by name, as it gets ready, compiled in parallel. A launch takes the tensors by position."""
+    target = {"kind": "cuda", "arch": _architecture()}
     workers = max(1, min(len(sources), os.cpu_count() or 1))
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        names = {pool.submit(_compile, source): name for name, source in sources.items()}
+        names = {pool.submit(_compile, source, target): name for name, source in sources.items()}
         for future in concurrent.futures.as_completed(names):
             error = future.exception()
             if error is not None and not isinstance(error, Exception):
@@ -30,12 +31,15 @@ def compile_all(sources: dict[str, Source]) -> Iterator[tuple[str, Launch | Exce
             yield names[future], error or future.result()
 
 
-def _compile(source: Source) -> Launch:
+def _architecture() -> str:
+    """The card's, with the instructions that only it has ("a") from Hopper on."""
+    major, minor = torch.cuda.get_device_capability()
+    return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+
+
+def _compile(source: Source, target: dict[str, str]) -> Launch:
     import tilelang
     from tilelang import tvm
 
     function = tvm.ir.load_json(source.json)
-    major, minor = torch.cuda.get_device_capability()
-    suffix = "a" if major >= 9 else ""
-    target = {"kind": "cuda", "arch": f"sm_{major}{minor}{suffix}"}
     return tilelang.compile(function, target=target, pass_configs=dict(source.options) or None)

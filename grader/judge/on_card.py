@@ -4,8 +4,10 @@ The worker (``card_worker``) gets admitted IR, sizes and a seed, and nothing els
 It reports line by line, so that a kernel which kills it costs only what came after.
 """
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -75,20 +77,24 @@ def _run_worker(folder: str) -> tuple[int | None, str]:
     environment = os.environ | {"TILELANG_CACHE_DIR": f"{folder}/cache", "TMPDIR": folder}
     command = [sys.executable, "-P", "-m", "grader.judge.card_worker", folder]
     with Path(folder, "console").open("w+b") as console:
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=console,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
-            process = subprocess.run(
-                command,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=console,
-                stderr=subprocess.STDOUT,
-                timeout=SECONDS,
-                check=False,
-            )
-            status = process.returncode
+            status = process.wait(SECONDS)
         except subprocess.TimeoutExpired:
             status = None
-        console.seek(max(0, console.tell() - 4000))
+        finally:
+            # Compilers that it started end with it.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        console.seek(max(0, console.seek(0, os.SEEK_END) - 4000))
         return status, console.read().decode(errors="replace")
 
 

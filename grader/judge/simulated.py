@@ -109,26 +109,29 @@ def _broke(problem: _Problem | None, process, locate: Locate) -> Broke:
 
 
 def _explain(fault: simulator.Fault, locate: Locate) -> Finding:
-    kind = simulator.FaultKind
-    place = f"{fault.buffer}[{', '.join(map(str, fault.index))}]"
+    message, advice = _words()[fault.kind]
+    place = f"{fault.buffer}[{', '.join(map(str, fault.index))}]" if fault.buffer else fault.expression
     block = "(" + ", ".join(map(str, fault.block)) + ")"
-    if fault.kind is kind.OUT_OF_BOUNDS_READ:
-        message, advice = (
-            _("Block {block} reads {place}, which does not exist."),
-            _("Guard the access: 'if index < size:' around it."),
-        )
-    elif fault.kind is kind.OUT_OF_BOUNDS_WRITE:
-        message, advice = (
-            _("Block {block} writes {place}, which does not exist."),
-            _("Guard the access: 'if index < size:' around it."),
-        )
-    elif fault.kind is kind.UNINITIALISED_READ:
-        message, advice = (
+    accesses = _("1 access") if fault.count == 1 else _("{count} accesses").format(count=fault.count)
+    text = message.format(block=block, place=place)
+    return Finding(text, advice, locate(fault.line), (f"{place}, {accesses}",))
+
+
+def _words() -> dict[simulator.FaultKind, tuple[str, str]]:
+    """What each kind of fault is called, and what to try."""
+    kind = simulator.FaultKind
+    guard = _("Guard the access: 'if index < size:' around it.")
+    return {
+        kind.OUT_OF_BOUNDS_READ: (_("Block {block} reads {place}, which does not exist."), guard),
+        kind.OUT_OF_BOUNDS_WRITE: (_("Block {block} writes {place}, which does not exist."), guard),
+        kind.UNINITIALISED_READ: (
             _("Block {block} reads {place} before anything was written there."),
             _("An accumulator needs T.clear before the loop; a tile needs T.copy before it is used."),
-        )
-    else:
-        message, advice = _("Block {block}: several threads write {place} without an order."), ""
-    accesses = _("1 access") if fault.count == 1 else _("{count} accesses").format(count=fault.count)
-    evidence = f"{place}, {accesses}"
-    return Finding(message.format(block=block, place=place), advice, locate(fault.line), (evidence,))
+        ),
+        kind.RACE: (
+            _("Block {block}: {place} is written by several threads or blocks at once, in no order."),
+            _("Let each iteration and each block write elements of its own."),
+        ),
+        kind.DIVISION_BY_ZERO: (_("Block {block} divides by zero: {place}."), _("Guard the division.")),
+        kind.ASSERTION: (_("Block {block}: a T.device_assert does not hold: {place}."), ""),
+    }

@@ -7,6 +7,7 @@ course asks for guards that can be seen.
 """
 
 from collections.abc import Callable
+from math import prod
 
 import torch
 
@@ -101,7 +102,6 @@ class Access:
         ]
         self.window_sizes = tuple(used)
         self.window_strides = tuple(strides)
-        self.count = Window(0, self.window_sizes, self.window_strides).count
         self.injective = self.window_sizes == self.extents and _injective(self.window_sizes, strides)
 
     def window(self, state: State) -> Window | None:
@@ -134,6 +134,7 @@ class Access:
         if not isinstance(position, torch.Tensor):
             position = torch.full((1,) * self.rank, position, dtype=torch.int64)
         if inside is not None:
+            inside = inside.expand(position.shape)
             self._out_of_bounds(state, values, inside)
             position = torch.where(inside, position, 0)
         return position, inside
@@ -145,6 +146,7 @@ class Access:
 
         def index() -> tuple[int, ...]:
             outside = ~inside if state.mask is None else ~inside & state.mask
+            # ``outside`` has all the dimensions in which the indices vary, and maybe more of the mask's.
             first = int(outside.flatten().nonzero()[0])
             picked = []
             for value in values[self.private :]:
@@ -243,6 +245,16 @@ def _injective(sizes: tuple[int, ...], strides: list[int]) -> bool:
     return True
 
 
+def _touched(mask: torch.Tensor | None, sizes: tuple[int, ...]) -> int:
+    """How many elements of a window or of indices of these sizes the active iterations touch."""
+    if mask is None:
+        return prod(sizes)
+    for axis, size in enumerate(sizes):
+        if size == 1 and mask.shape[axis] > 1:
+            mask = mask.any(axis, keepdim=True)
+    return int(mask.sum()) * prod(size for size, own in zip(sizes, mask.shape, strict=True) if own == 1)
+
+
 def compile_load(node: nodes.Load, scope: Scope) -> Code:
     access = Access(node, scope, store=False)
     array, dtype = access.array, access.array.dtype
@@ -292,8 +304,7 @@ def _parallel_load(access: Access) -> Evaluator:
             if memory.state != FULL:
                 access.read_checks(window, state)
             if memory.is_global:
-                count = access.count if state.mask is None else int(state.mask.sum())
-                memory.bytes_read += min(count, access.count) * element_bytes
+                memory.bytes_read += _touched(state.mask, window.sizes) * element_bytes
             return dtype.decode(array.raw(window))
         position, inside = access.flat(state)
         mask = state.mask
@@ -303,8 +314,7 @@ def _parallel_load(access: Access) -> Evaluator:
         if access.suspect:
             access.nest.tracker.load(access, position, state)
         if memory.is_global:
-            count = position.numel() if state.mask is None else int(state.mask.sum())
-            memory.bytes_read += min(count, position.numel()) * element_bytes
+            memory.bytes_read += _touched(state.mask, tuple(position.shape)) * element_bytes
         state.mask = mask
         value = dtype.decode(array.flat[position])
         return value if inside is None else torch.where(inside, value, outside)
@@ -383,8 +393,7 @@ def _parallel_store(access: Access, value: Code) -> Callable[[State], None]:
         raw = dtype.encode(dtype.tensor(result))
         if memory.is_global:
             access.fault_where(FaultKind.RACE, array.foreign(window, state.block_number), state, window)
-            count = access.count if mask is None else int(mask.expand(window.sizes).sum())
-            memory.bytes_written += count * element_bytes
+            memory.bytes_written += _touched(mask, window.sizes) * element_bytes
         array.prepare_write(window, mask)
         target = array.raw(window)
         if mask is not None:

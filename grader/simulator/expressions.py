@@ -94,6 +94,7 @@ class Scope:
     axes: list[Axis] = field(default_factory=list)  # loops of the nest around this place
     nest: object | None = None  # the statements.Nest
     line: nodes.Line | None = None
+    loops: int = 0  # serial and while loops around this place
 
     @property
     def extents(self) -> tuple[int, ...] | None:

@@ -95,10 +95,11 @@ class Array:
         self.factor = dtype.size // memory.granule  # granules an element
         usable = memory.data.numel() // dtype.size * dtype.size
         self.flat = memory.data[:usable].view(dtype.raw)
+        self.base = self.flat.storage_offset()  # as_strided counts from the start of torch's storage
         self.covers = strides == row_major(shape) and self.count * dtype.size == memory.data.numel()
 
     def raw(self, window: Window) -> torch.Tensor:
-        return self.flat.as_strided(window.sizes, window.strides, window.offset)
+        return self.flat.as_strided(window.sizes, window.strides, self.base + window.offset)
 
     def _shadow(self, shadow: torch.Tensor, window: Window) -> torch.Tensor:
         factor = self.factor

@@ -1,6 +1,6 @@
 """Runs a kernel on CPU tensors, a block at a time."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -10,10 +10,11 @@ from grader.ir import nodes
 from grader.messages import _
 from grader.simulator.budget import Budget, Meter, OverBudget
 from grader.simulator.expressions import Affine, Code, Scope, State, integer
-from grader.simulator.faults import Fault, Unsupported
+from grader.simulator.faults import Fault
 from grader.simulator.memory import Memory
 from grader.simulator.program import Program, allocate, sizes_of
 from grader.simulator.statements import compile_statement
+from grader.simulator.survey import survey
 
 
 @dataclass(frozen=True)
@@ -60,16 +61,17 @@ def _run(
 ) -> Run:
     if len(tensors) != len(kernel.params):
         raise ValueError(f"the kernel has {len(kernel.params)} parameters, {len(tensors)} tensors were given")
+    buffers = survey(kernel)
     program = Program(kernel, meter)
     scope = Scope(program, sizes_of(kernel, tensors), line=kernel.line)
-    granules = _granules(kernel, scope)
+    granules = _granules(buffers, scope)
     _parameters(program, tensors, granules, scope)
     for buffer in kernel.allocations:
         if buffer.scope == nodes.GLOBAL or buffer.storage in program.memories:
             raise scope.unsupported(_("the allocation of '{name}'").format(name=buffer.name))
         size = granules.get(buffer.storage, scope.dtype(buffer.dtype).size)
         program.memories[buffer.storage] = allocate(program, buffer, size, scope)
-    grid, blocks = _grid(kernel, scope)
+    slots, extents = _grid(kernel, scope)
     body = compile_statement(kernel.body, scope)
     memories = [program.memories[buffer.storage] for buffer in kernel.params]
     for position, memory in enumerate(memories):
@@ -79,7 +81,7 @@ def _run(
     state = State()
     state.vars = [0] * program.slots
     fresh = [program.memories[buffer.storage] for buffer in kernel.allocations]
-    _blocks(blocks, grid, body, fresh, state, meter, kernel.line)
+    _blocks(extents, slots, body, fresh, state, meter, kernel.line)
     written = tuple(
         _written(
             memory, program.arrays[buffer].shape, program.arrays[buffer].strides, program.arrays[buffer].factor
@@ -98,19 +100,12 @@ def _run(
     )
 
 
-def _granules(kernel: nodes.Kernel, scope: Scope) -> dict[nodes.Storage, int]:
+def _granules(buffers: list[nodes.Buffer], scope: Scope) -> dict[nodes.Storage, int]:
     """For each storage the size of the smallest element that any view of it has."""
     found: dict[nodes.Storage, int] = {}
-
-    def see(buffer: nodes.Buffer) -> None:
+    for buffer in buffers:
         size = scope.dtype(buffer.dtype).size
         found[buffer.storage] = min(size, found.get(buffer.storage, size))
-
-    for buffer in (*kernel.params, *kernel.allocations):
-        see(buffer)
-    for node in nodes.walk(kernel.body):
-        if isinstance(node, nodes.Load | nodes.Store | nodes.Region):
-            see(node.buffer)
     return found
 
 
@@ -135,8 +130,8 @@ def _parameters(
         program.array(buffer, scope)
 
 
-def _grid(kernel: nodes.Kernel, scope: Scope) -> tuple[list[int], list[tuple[int, ...]]]:
-    """The slots of the block indices, and the grid's extents."""
+def _grid(kernel: nodes.Kernel, scope: Scope) -> tuple[list[int], list[int]]:
+    """The slots of the block indices, and the grid's extents: x first."""
     slots, extents = [], []
     for dimension in kernel.grid:
         scope.line = kernel.line
@@ -146,8 +141,8 @@ def _grid(kernel: nodes.Kernel, scope: Scope) -> tuple[list[int], list[tuple[int
         dtype = scope.dtype(dimension.var.dtype)
         if not dtype.is_int or dimension.var in scope.variables:
             raise scope.unsupported(_("the launch grid's variable '{name}'").format(name=dimension.var.name))
-        slot = program_slot = scope.program.slot()
-        read = _reader(program_slot)
+        slot = scope.program.slot()
+        read = _reader(slot)
         scope.variables[dimension.var] = Code(dtype, read, affine=Affine(read, ()))
         slots.append(slot)
         extents.append(extent.constant)
@@ -156,14 +151,14 @@ def _grid(kernel: nodes.Kernel, scope: Scope) -> tuple[list[int], list[tuple[int
     return slots, extents
 
 
-def _reader(slot: int):  # noqa: ANN202
+def _reader(slot: int) -> Callable[[State], int]:
     return lambda state: state.vars[slot]
 
 
 def _blocks(
     extents: list[int],
     slots: list[int],
-    body,  # noqa: ANN001
+    body: Callable[[State], None],
     fresh: list[Memory],
     state: State,
     meter: Meter,
@@ -191,6 +186,3 @@ def _written(memory: Memory, shape: tuple[int, ...], strides: tuple[int, ...], f
     if factor > 1:
         flags = flags[: flags.numel() // factor * factor].view(-1, factor).any(1)
     return flags.as_strided(shape, strides).clone()
-
-
-__all__ = ["Run", "Unsupported", "run"]

@@ -29,8 +29,8 @@ NO_EFFECT = frozenset({"tirx.tvm_storage_sync", "tl.sync_warp"})
 ASSERTIONS = frozenset({"tl.device_assert", "tl.device_assert_with_msg"})
 
 
-class _Break(Exception):  # noqa: N818
-    pass
+class _Break(Exception):
+    """Leaves the innermost loop."""
 
 
 def compile_statement(node: nodes.Stmt, scope: Scope) -> Runner:
@@ -131,7 +131,7 @@ def _evaluate(value: nodes.Expr, scope: Scope) -> Runner:
             return lambda state: None
         case nodes.Call(op=op) if op in ASSERTIONS and value.args:
             return _assertion(value, scope)
-        case nodes.Call(op="tirx.break_loop") if not scope.rank:
+        case nodes.Call(op="tirx.break_loop") if scope.loops and not scope.rank:
 
             def leave(state: State) -> None:
                 raise _Break
@@ -199,7 +199,9 @@ def _for(node: nodes.For, scope: Scope) -> Runner:
     slot = _variable(node.var, code, scope)
     if not low.varies:
         code.affine = Affine(code.run, (0,) * scope.rank)
+    scope.loops += 1
     body = compile_statement(node.body, scope)
+    scope.loops -= 1
     del scope.variables[node.var]
 
     def run(state: State) -> None:
@@ -234,7 +236,9 @@ def _for(node: nodes.For, scope: Scope) -> Runner:
 def _while(node: nodes.While, scope: Scope) -> Runner:
     condition = truth(node.condition, scope)
     test, meter, line, size, nest = condition.truth(), scope.program.meter, scope.line, condition.size, scope.nest
+    scope.loops += 1
     body = compile_statement(node.body, scope)
+    scope.loops -= 1
 
     def run(state: State) -> None:
         outer = state.mask

@@ -11,10 +11,10 @@ import torch
 
 from grader.ir import nodes
 from grader.messages import _
-from grader.simulator.dtypes import DTYPES, DType, cast
+from grader.simulator.dtypes import DType, cast
 from grader.simulator.expressions import Scope, State, compile_expression, integer, scalar, truth
 from grader.simulator.faults import FaultKind
-from grader.simulator.memory import Array, Window
+from grader.simulator.memory import Array, Memory, Window
 
 Runner = Callable[[State], None]
 
@@ -38,8 +38,11 @@ class Tile:
         self.looped = [axis for axis, extent in enumerate(self._extents) if extent.constant != 1]
 
     @property
-    def memory(self):  # noqa: ANN201
+    def memory(self) -> Memory:
         return self.array.memory
+
+    def constant_extent(self, axis: int) -> int | None:
+        return self._extents[axis].constant
 
     def mins(self, state: State) -> list[int]:
         return [code.run(state) for code in self._mins]
@@ -182,15 +185,13 @@ def copy(call: nodes.Call, scope: Scope) -> Runner:
     base = source if _level(source.array) >= _level(target.array) else target
     if len(source.looped) != len(target.looped):
         raise scope.unsupported(_("a copy between tiles of different shapes"))
-    for a, b in zip(source.looped, target.looped, strict=True):
-        wide, mine = source._extents[a].constant, (source if base is source else target)
-        loop = mine._extents[a if base is source else b].constant
+    for mine, other in zip(base.looped, source.looped, strict=True):
+        loop, wide = base.constant_extent(mine), source.constant_extent(other)
         if wide is not None and loop is not None and loop < wide:
             raise scope.unsupported(_("a copy between tiles of different shapes"))
     scope.program.note_read(source.array)
     scope.program.note_write(target.array)
-    same = source.array.dtype.raw == target.array.dtype.raw and source.array.dtype.kind == target.array.dtype.kind
-    same = same and source.array.dtype.held == target.array.dtype.held
+    same = source.array.dtype.held == target.array.dtype.held
     convert = cast(source.array.dtype, target.array.dtype)
     meter, program, line = scope.program.meter, scope.program, scope.line
     source_side, target_side = _Side(source), _Side(target)
@@ -346,10 +347,8 @@ def gemm(call: nodes.Call, scope: Scope) -> Runner:
         x = a.load(state).reshape(shapes[0]).to(work)
         y = b.load(state).reshape(shapes[1]).to(work)
         x, y = x.t() if transpose_a else x, y.t() if transpose_b else y
-        if clears(state):
-            result = product(x, y, None)
-        else:
-            result = product(x, y, c.load(state).reshape(m, n))
+        before = None if clears(state) else c.load(state).reshape(m, n)
+        result = product(x, y, before)
         c.store(result.reshape(z_sizes), state)
 
     return run
@@ -360,7 +359,7 @@ def _is_truth(node: nodes.Expr) -> bool:
 
 
 def _constant(node: nodes.Expr, scope: Scope) -> int:
-    if not isinstance(node, nodes.Const):
+    if not isinstance(node, nodes.Const) or not isinstance(node.value, int):
         raise scope.unsupported(_("a tile operation whose options are not constants"))
     return int(node.value)
 
@@ -502,5 +501,3 @@ TILE_OPS: dict[str, Callable[[nodes.Call, Scope], Runner]] = {
     "tl.tileop.gemm": gemm,
     "tl.tileop.reduce": reduce,
 }
-
-assert "bool" in DTYPES

@@ -291,7 +291,7 @@ def test_infinity_and_nan(simulate):
 
 def test_reinterpret(simulate):
     x, y = torch.randn(N), torch.zeros(N, dtype=torch.int32)
-    simulate(elementwise(lambda a: T.reinterpret("int32", a), "float32", "int32"), x, y)
+    simulate(elementwise(lambda a: T.reinterpret(a, "int32"), "float32", "int32"), x, y)
     assert torch.equal(y, x.view(torch.int32))
 
 

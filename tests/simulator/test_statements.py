@@ -23,7 +23,7 @@ def test_parallel_nests_with_guards(simulate):
     def main(X: T.Tensor((50, 70), "float32"), Y: T.Tensor((70, 50), "float32")):
         with T.Kernel(2, 3, threads=32) as (bx, by):
             for i, j in T.Parallel(32, 32):
-                if bx * 32 + i < 50:
+                if bx * 32 + i < 50:  # noqa: SIM102
                     if by * 32 + j < 70:
                         Y[by * 32 + j, bx * 32 + i] = X[bx * 32 + i, by * 32 + j] * 2.0
 
@@ -54,10 +54,10 @@ def test_else_and_nested_masks(simulate):
 
 def test_gather_indices_and_negative_coefficients(simulate):
     @T.prim_func
-    def main(X: T.Tensor((64,), "float32"), I: T.Tensor((64,), "int32"), Y: T.Tensor((4, 64), "float32")):
+    def main(X: T.Tensor((64,), "float32"), N: T.Tensor((64,), "int32"), Y: T.Tensor((4, 64), "float32")):
         with T.Kernel(1, threads=32) as _bx:
             for i in T.Parallel(64):
-                Y[0, i] = X[I[i]]
+                Y[0, i] = X[N[i]]
                 Y[1, i] = X[63 - i]
                 Y[2, i] = X[i // 4]
                 Y[3, i] = X[(i * 5) % 64]

@@ -1,0 +1,238 @@
+"""What the simulator can't do it names; what would cost too much it stops; wrong tensors it doesn't take."""
+
+import dataclasses
+import time
+
+import pytest
+import tilelang.language as T
+import torch
+
+from grader.ir import nodes
+from grader.simulator import Budget, OverBudget, Unsupported, run
+
+LINE = nodes.Line("k.py", 7)
+
+
+def const(value, dtype="int32"):
+    return nodes.Const(dtype, value)
+
+
+def kernel(body, *, shape=(64,), grid=1, allocations=(), dtype="float32"):
+    """A kernel of one output Y, by hand."""
+    y = nodes.Buffer("Y", dtype, tuple(map(const, shape)), (), nodes.Storage("Y", "global"))
+    threads = tuple(nodes.Var("int32", name) for name in ("tx", "ty", "tz"))
+    blocks = (nodes.Grid(nodes.Var("int32", "bx"), "x", const(grid)),)
+    body = body(y) if callable(body) else body
+    return nodes.Kernel((y,), (), blocks, (32, 1, 1), threads, tuple(allocations), (), body, LINE)
+
+
+def loop(extent, body, kind=nodes.SERIAL):
+    var = nodes.Var("int32", "i")
+    extent = const(extent) if isinstance(extent, int) else extent
+    return nodes.For(LINE, var, const(0), extent, kind, body(var))
+
+
+def store(buffer, *indices, value=None):
+    return nodes.Store(LINE, buffer, indices, value or const(1.0, "float32"))
+
+
+NOTHING = nodes.Evaluate(LINE, const(0))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        nodes.While(LINE, const(True, "bool"), NOTHING),
+        loop(const(2**40, "int64"), lambda i: NOTHING),
+        loop(2**31 - 1, lambda i: loop(2**31 - 1, lambda j: NOTHING)),
+        lambda y: loop(const(2**40, "int64"), lambda i: store(y, i), nodes.PARALLEL),
+        lambda y: loop(2**31 - 1, lambda i: store(y, const(0)), nodes.PARALLEL),
+        lambda y: loop(2**20, lambda i: loop(2**20, lambda j: store(y, i), nodes.PARALLEL), nodes.PARALLEL),
+        lambda y: nodes.While(LINE, const(True, "bool"), store(y, const(0))),
+    ],
+)
+def test_endless_and_huge_loops_are_stopped(body):
+    start = time.monotonic()
+    with pytest.raises(OverBudget) as caught:
+        run(kernel(body), [torch.zeros(64)], budget=Budget(steps=50_000, seconds=5.0, bytes=1 << 26))
+    assert caught.value.line in (LINE, None)
+    assert caught.value.message
+    assert time.monotonic() - start < 5
+
+
+def test_a_budget_of_seconds():
+    start = time.monotonic()
+    with pytest.raises(OverBudget, match="seconds"):
+        run(
+            kernel(nodes.While(LINE, const(True, "bool"), NOTHING)),
+            [torch.zeros(64)],
+            budget=Budget(steps=10**12, seconds=0.2),
+        )
+    assert time.monotonic() - start < 2
+
+
+def test_huge_grids_and_tiles_are_stopped():
+    with pytest.raises(OverBudget):
+        run(kernel(NOTHING, grid=2**31 - 1), [torch.zeros(64)], budget=Budget(steps=1000))
+    huge = nodes.Buffer("a", "float32", (const(2**20), const(2**18)), (), nodes.Storage("a", "shared.dyn"))
+    with pytest.raises(OverBudget, match="memory"):
+        run(kernel(NOTHING, allocations=[huge]), [torch.zeros(64)])
+    tile = nodes.Buffer("a", "float32", (const(8), const(8)), (), nodes.Storage("a", "shared.dyn"))
+
+    def region(buffer, *extents):
+        return nodes.Region("handle", buffer, tuple(const(0) for _ in extents), tuple(map(const, extents)), 3)
+
+    big = region(tile, 2**18, 2**18)
+    product = nodes.Call(
+        "handle",
+        "tl.tileop.gemm",
+        (big, big, big, *[const(False, "bool")] * 2, *[const(2**18)] * 3, const(0), const(False, "bool"))
+        + (const(0),) * 3,
+    )
+    with pytest.raises(OverBudget):
+        run(kernel(nodes.Evaluate(LINE, product), allocations=[tile]), [torch.zeros(64)])
+    copy = nodes.Call("handle", "tl.tileop.copy", (region(tile, 2**30, 2**30), region(tile, 2**30, 2**30)))
+    with pytest.raises(OverBudget):
+        run(kernel(nodes.Evaluate(LINE, copy), allocations=[tile]), [torch.zeros(64)])
+
+
+def test_a_doubling_expression_is_stopped():
+    def body(y):
+        value = nodes.Load("float32", y, (const(0),))
+        for _ in range(40):
+            value = nodes.Binary("float32", "Add", value, value)
+        return store(y, const(0), value=value)
+
+    start = time.monotonic()
+    with pytest.raises(OverBudget):
+        run(kernel(body), [torch.zeros(64)], budget=Budget(steps=10_000, seconds=1.0))
+    assert time.monotonic() - start < 4
+
+
+def test_deep_expressions_end_without_a_crash():
+    def body(y):
+        value = nodes.Load("float32", y, (const(0),))
+        for _ in range(100_000):
+            value = nodes.Binary("float32", "Add", value, const(1.0, "float32"))
+        return store(y, const(0), value=value)
+
+    with pytest.raises(OverBudget, match="deep"):
+        run(kernel(body), [torch.zeros(64)])
+
+
+def test_unsupported_constructs_are_named(read, line_of):
+    @T.prim_func
+    def threads(Y: T.Tensor((32,), "float32")):
+        with T.Kernel(1, threads=32) as _bx:
+            tx = T.get_thread_binding()
+            for i in T.Parallel(32):
+                Y[i] = T.cast(tx, "float32")  # thread
+
+    @T.prim_func
+    def scan(Y: T.Tensor((8, 8), "float32")):
+        with T.Kernel(1, threads=32) as _bx:
+            a = T.alloc_shared((8, 8), "float32")
+            T.clear(a)
+            T.cumsum(a, dim=0)  # scan
+            T.copy(a, Y)
+
+    @T.prim_func
+    def atomic(Y: T.Tensor((32,), "float32")):
+        with T.Kernel(1, threads=32) as _bx:
+            for i in T.Parallel(32):
+                T.atomic_add(Y[i], 1.0)  # atomic
+
+    for function, name, shape in ((threads, "tx", (32,)), (scan, "cumsum", (8, 8)), (atomic, "atomic", (32,))):
+        with pytest.raises(Unsupported, match=name) as caught:
+            run(read(function), [torch.zeros(shape)])
+        assert caught.value.line.number == line_of({"tx": "thread", "cumsum": "scan"}.get(name, name))
+
+
+def test_float_comparisons_with_themselves_are_refused(read):
+    @T.prim_func
+    def main(X: T.Tensor((8,), "float32"), Y: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32) as _bx:
+            for i in T.Parallel(8):
+                Y[i] = T.if_then_else(X[i] == X[i], X[i] - X[i], 7.0)
+
+    with pytest.raises(Unsupported, match="itself"):
+        run(read(main), [torch.zeros(8), torch.zeros(8)])
+
+
+X = nodes.Var("int32", "x")
+OTHER = nodes.Buffer("other", "float32", (const(4),), (), nodes.Storage("other", "shared.dyn"))
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        (lambda y: store(y, X), "'x'"),
+        (lambda y: store(y, const(1.0, "float32")), "index"),
+        (lambda y: store(y, const(0), value=const(1)), "cast"),
+        (store, "indices"),
+        (lambda y: nodes.Evaluate(LINE, nodes.Call("handle", "tirx.break_loop", ())), "break_loop"),
+        (lambda y: store(OTHER, const(0)), "'other'"),
+        (lambda y: store(y, nodes.Binary("int32", "Add", const(1), const(1, "int64"))), "dtypes"),
+        (lambda y: nodes.If(LINE, const(1), NOTHING, None), "condition"),
+        (lambda y: nodes.Evaluate(LINE, nodes.Call("handle", "tl.ptx_mma", ())), "tl.ptx_mma"),
+        (lambda y: store(y, const(0), value=nodes.Call("float32", "tirx.call_extern", ())), "call_extern"),
+        (lambda y: store(y, const(0), value=nodes.Call("float32", "tirx.exp", (const(1),))), "tirx.exp"),
+        (lambda y: store(y, const(0), value=nodes.Call("float32", "tirx.exp", ())), "tirx.exp"),
+        (lambda y: store(y, const(0, "uint64")), "uint64"),
+        (lambda y: nodes.Evaluate(LINE, nodes.Call("handle", "tl.tileop.copy", ())), "copy"),
+        (lambda y: nodes.Evaluate(LINE, nodes.Call("handle", "tl.tileop.fill", (const(0), const(0)))), "fill"),
+        (lambda y: nodes.Seq(LINE, (nodes.Bind(LINE, X, const(0)), nodes.Bind(LINE, X, const(1)))), "'x'"),
+        (lambda y: nodes.Bind(LINE, X, const(1.0, "float32")), "dtype"),
+        (lambda y: loop(nodes.Const("float32", 3.0), lambda i: NOTHING), "integer"),
+        (lambda y: loop(4, lambda i: loop(i, lambda j: NOTHING, nodes.PARALLEL), nodes.PARALLEL), "differs"),
+    ],
+)
+def test_malformed_kernels_are_refused_by_name(body, named):
+    with pytest.raises(Unsupported, match=named) as caught:
+        run(kernel(body), [torch.zeros(64)])
+    assert caught.value.line == LINE
+
+
+def test_options_of_tile_operations_must_be_integers():
+    tile = nodes.Buffer("a", "float32", (const(8), const(8)), (), nodes.Storage("a", "shared.dyn"))
+    region = nodes.Region("handle", tile, (const(0), const(0)), (const(8), const(8)), 3)
+    wrong = const(float("nan"), "float32")
+    reduction = nodes.Call(
+        "handle", "tl.tileop.reduce", (region, region, nodes.Text("handle", "sum"), wrong, const(True, "bool"))
+    )
+    with pytest.raises(Unsupported, match="options"):
+        run(kernel(nodes.Evaluate(LINE, reduction), allocations=[tile]), [torch.zeros(64)])
+
+
+def test_views_larger_than_their_memory_are_refused():
+    def body(y):
+        view = nodes.Buffer("view", "float32", (const(65),), (), y.storage)
+        return store(view, const(0))
+
+    with pytest.raises(Unsupported, match="view"):
+        run(kernel(body), [torch.zeros(64)])
+    with pytest.raises(Unsupported, match="view"):
+        run(
+            kernel(
+                lambda y: store(
+                    dataclasses.replace(y, shape=(const(2), const(2)), strides=(const(64), const(1))),
+                    const(0),
+                    const(0),
+                )
+            ),
+            [torch.zeros(64)],
+        )
+
+
+def test_tensors_must_fit_the_kernel():
+    plain = kernel(NOTHING)
+    for tensors in (
+        [],
+        [torch.zeros(64), torch.zeros(64)],
+        [torch.zeros(63)],
+        [torch.zeros(64).half()],
+        [torch.zeros(64, 1)],
+        [torch.zeros(128)[::2]],
+    ):
+        with pytest.raises(ValueError, match=r"Y|parameters"):
+            run(plain, tensors)
