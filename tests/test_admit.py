@@ -1,6 +1,7 @@
 """What is admitted and what is refused. Each refusal was an attack that worked against something less."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import tilelang.language as T
@@ -314,3 +315,75 @@ def test_refusals_name_the_students_line():
     error = refused(add_kernel(inside), match="call_extern")
     assert error.line is not None
     assert error.line.file.endswith("test_admit.py")
+
+
+def test_annotations_of_any_call_are_refused():
+    @T.macro
+    def inside(A, B, C, bx):
+        for i in T.Parallel(256):
+            C[bx * 256 + i] = T.infinity("float32")
+
+    document = json.loads(json_of(add_kernel(inside)))
+    listed = document["nodes"]
+    at = next(
+        i for i, node in enumerate(listed) if node["type"] == "tirx.Call" and node["data"]["dtype"] == "float32"
+    )
+    _insert(document, at, {"type": "ffi.String", "data": 'x*/\n#include "/etc/passwd"'})
+    _insert(document, at + 1, {"type": "int", "data": 1})
+    _insert(document, at + 2, {"type": "ffi.Map", "data": [at, at + 1]})
+    listed[at + 3]["data"]["annotations"] = at + 2
+    with pytest.raises(Refused, match=r"the option .* is not admitted"):
+        admit(json.dumps(document), ADD, SHAPE)
+
+
+@pytest.mark.parametrize("text", ['x"', "a b\n", "/etc/passwd", "x*/", "é", ""])
+def test_the_writer_holds_no_string_that_could_end_a_name(text):
+    from grader.ir import nodes, write
+
+    kernel = admit(json_of(vector_add.get_tir(N)), ADD, SHAPE).kernel
+    for evil in (nodes.Text("handle", text), nodes.Call("float32", text, ())):
+        body = nodes.Seq(None, (kernel.body, nodes.Evaluate(None, evil)))
+        with pytest.raises(TypeError):
+            write(replace(kernel, body=body))
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"), [(2**32 + 200, "int32"), (-1, "uint8"), (300, "int8"), (2**63, "int64")]
+)
+def test_a_number_that_its_dtype_cannot_hold_is_refused(value, dtype):
+    document = json.loads(json_of(vector_add.get_tir(N)))
+    number = [n for n in document["nodes"] if n["type"] == "ir.IntImm" and n["data"]["value"] == N][-1]
+    number["data"] |= {"value": value, "dtype": dtype}
+    with pytest.raises(Refused, match="does not fit"):
+        admit(json.dumps(document), ADD, SHAPE)
+
+
+@pytest.mark.parametrize("position", range(3, 13))
+@pytest.mark.parametrize("value", [-5, 7, 2**31 - 1])
+def test_what_a_gemm_says_beside_its_tiles_must_follow_from_them(position, value):
+    document = json.loads(json_of(matmul.get_tir(256, 256, 256)))
+    nodes = document["nodes"]
+    op = next(i for i, node in enumerate(nodes) if node.get("data") == "tl.tileop.gemm")
+    call = next(node for node in nodes if node["type"] == "tirx.Call" and node["data"]["op"] == op)
+    args = nodes[call["data"]["args"]]
+    at = call["data"]["args"]
+    _insert(
+        document,
+        at,
+        {"type": "ir.IntImm", "data": {"span": call["data"]["span"], "dtype": "int32", "value": value}},
+    )
+    args["data"][position] = at
+    with pytest.raises(Refused, match=r"don't fit together|number where|odd"):
+        admit(json.dumps(document), kernel_of("lab02_matmul"), shape_of("lab02_matmul", "square"))
+
+
+def test_barriers_are_admitted():
+    @T.macro
+    def inside(A, B, C, bx):
+        S = T.alloc_shared((256,), "float32")
+        T.copy(A[bx * 256], S)
+        T.sync_threads()
+        for i in T.Parallel(256):
+            C[bx * 256 + i] = S[i] + B[bx * 256 + i]
+
+    assert admit(json_of(add_kernel(inside)), ADD, SHAPE)

@@ -1,12 +1,14 @@
 """The judge's sums: bounds that hold for right kernels and catch wrong ones, and the decision on speed."""
 
 import pytest
+import tilelang
+import tilelang.language as T
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels import capture_of, matmul, vector_add
 
-from grader import catalog
+from grader import catalog, simulator
 from grader.catalog import Group, Shape
 from grader.gpu.targets import Target, Tier, rows
 from grader.gpu.timing import median_interval
@@ -17,7 +19,7 @@ from grader.judge.on_card import decide
 from grader.judge.submission import Submission
 from grader.judge.tasks import TASKS
 from grader.simulator import Fault, FaultKind
-from grader.verdict import Figures, Outcome
+from grader.verdict import Figures, JudgeFailed, Outcome
 
 ALL = [(lab, task) for lab, tasks in TASKS.items() for task in tasks]
 
@@ -138,6 +140,19 @@ def test_nonfinite_results_are_wrong(value):
     assert compare("C", output, torch.ones(4).double(), torch.full((4,), 1e9).double()) is not None
 
 
+@pytest.mark.parametrize("got", [1.0, -float("inf"), float("nan"), 3e38])
+def test_where_the_answer_is_infinite_nothing_else_is_right(got):
+    reference = torch.tensor([float("inf"), 1.0]).double()
+    bound = torch.tensor([float("inf"), 1e-6]).double()
+    assert compare("C", torch.tensor([float("inf"), 1.0]), reference, bound) is None
+    assert compare("C", torch.tensor([got, 1.0]), reference, bound) is not None
+
+
+def test_a_bound_that_accepts_anything_is_an_error_of_ours():
+    with pytest.raises(ValueError, match="accept anything"):
+        compare("C", torch.ones(2), torch.ones(2).double(), torch.full((2,), float("inf")).double())
+
+
 # The decision on speed
 
 TIERS = (Tier(600.0, 0.5), Tier(900.0, 1.0))
@@ -204,7 +219,7 @@ def test_right_kernels_pass_what_can_be_assessed():
 @pytest.mark.parametrize(
     ("arguments", "failing"),
     [
-        ({"accumulator": "float16"}, {"correct"}),
+        ({"accumulator": "float16"}, {"correct", "clean"}),  # right at no shape, so being clean earns nothing
         ({"clear": False}, {"correct", "clean"}),
     ],
 )
@@ -240,3 +255,46 @@ def test_every_fault_has_words(kind):
     finding = simulated._explain(fault, lambda line: None)
     assert "(1, 0, 0)" in finding.message
     assert finding.evidence == ("A[3], 2 accesses",)
+
+
+@tilelang.jit(out_idx=[-1])
+def lazy_worker(N):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32"), C: T.Tensor((N,), "float32")):
+        with T.Kernel(1, threads=128) as _bx:
+            for i in T.Parallel(1024):
+                if i < 1:
+                    C[i] = A[i]
+
+    return main
+
+
+def test_doing_hardly_anything_is_not_clean():
+    assessment = submission("lab01_vector_add", lazy_worker).clean("vector_add")
+    assert assessment.outcome is Outcome.FAILED
+    assert "right at one shape" in assessment.findings[0].message
+
+
+def test_a_fault_of_ours_is_no_verdict(monkeypatch):
+    def broken(*arguments, **options):
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr(simulated.simulator, "run", broken)
+    with pytest.raises(JudgeFailed, match="ZeroDivisionError: ours"):
+        submission("lab01_vector_add", vector_add).correct("vector_add", Group.TILES)
+
+
+def test_what_the_simulator_lacks_does_not_hide_what_is_wrong(monkeypatch):
+    real = simulated.simulator.run
+
+    def lacking_at_65536(kernel, tensors):
+        if tensors[0].numel() == 65536:
+            raise simulator.Unsupported("something")
+        return real(kernel, tensors)
+
+    monkeypatch.setattr(simulated.simulator, "run", lacking_at_65536)
+    assert submission("lab01_vector_add", lazy_worker).correct("vector_add", Group.TILES).outcome is Outcome.FAILED
+    assert (
+        submission("lab01_vector_add", vector_add).correct("vector_add", Group.TILES).outcome
+        is Outcome.NOT_ASSESSED
+    )

@@ -1,6 +1,7 @@
 """What people read: four words, causes told once, nothing of a student's shown as markup."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -44,6 +45,9 @@ def test_only_passed_earns_and_the_undecided_waits():
     assert not JUDGED.passed
     assert not Verdict("x", "simulator", ()).passed
     assert not Verdict("x", "simulator", (check(Outcome.NOT_ASSESSED),)).passed
+    free = replace(check(Outcome.PASSED, 10.0), free=True)
+    assert not Verdict("x", "simulator", (free, check(Outcome.NOT_ASSESSED))).passed
+    assert Verdict("x", "simulator", (free, check(Outcome.PASSED, 10.0))).passed
 
 
 def test_a_verdict_survives_json():
@@ -74,6 +78,12 @@ def test_a_students_text_is_no_markup():
     assert "&lt;i&gt;so&lt;/i&gt;" in notebook.render(JUDGED)
     assert "[red]wrong[/red]" in shown(JUDGED)
     assert "C[i] = A[i] # [bold]<b>" in shown(JUDGED)
+
+
+def test_control_characters_do_not_reach_the_terminal():
+    evil = Finding("\x1b[2J70 of 70", "\x1b]52;c;eA==\x07", Location("code cell 1", 1, "x = '\x9b31m'"), ("\r0",))
+    for text in (describe(evil), shown(replace(JUDGED, notes=(evil,)))):
+        assert not [c for c in text if not c.isprintable() and c != "\n"]
 
 
 def test_figures_stand_beside_their_peer_and_target():

@@ -7,8 +7,9 @@ refused by name. Strings reach the generated source as text, so they may only be
 from dataclasses import dataclass, field
 
 from grader.admit.refusal import Refused
+from grader.admit.signature import constants
 from grader.catalog import Kernel, Role
-from grader.ir import nodes
+from grader.ir import nodes, show
 from grader.messages import _
 
 READ, WRITE, BOTH = "read", "write", "both"
@@ -65,6 +66,15 @@ FUNCTIONS = {
 }
 
 INFINITY = "tl.infinity"
+BARRIER, BARRIER_SCOPES = "tirx.tvm_storage_sync", frozenset({"shared", "shared.dyn"})
+GEMM_POLICIES = frozenset({0, 1, 2})  # square, full row, full column
+
+#: Operators whose names say nothing to who wrote T.print: what they are called in a refusal.
+KNOWN_AS = {
+    "tirx.call_extern": "T.print or T.call_extern",
+    "tl.device_assert_with_msg": "T.device_assert",
+    "tl.device_assert": "T.device_assert",
+}
 SWIZZLES = frozenset({"rasterization2DRow", "rasterization2DColumn"})
 LOOP_OPTIONS = frozenset({"num_stages", "coalesced_width"})
 
@@ -90,6 +100,10 @@ class _Operators:
                 self._tile_op(call, TILE_OPS[call.op])
             case nodes.Evaluate(value=nodes.Const()):
                 return
+            case nodes.Evaluate(value=nodes.Call(op=op, args=(nodes.Text(value=scope),), annotations=options)) if (
+                op == BARRIER and scope in BARRIER_SCOPES and not options
+            ):
+                return
             case nodes.Evaluate(value=nodes.Call(op=op)):
                 self._refuse_operator(op)
             case nodes.Evaluate(value=value):
@@ -112,7 +126,8 @@ class _Operators:
         match expr:
             case nodes.Load(buffer=buffer):
                 self._access(buffer, READ)
-            case nodes.Call(op=op, args=(nodes.Text(value=dtype),)) if op == INFINITY:
+            case nodes.Call(op=op, args=(nodes.Text(value=dtype),), annotations=annotations) if op == INFINITY:
+                self._options(annotations, frozenset())
                 if dtype not in nodes.ITEM_SIZE:
                     raise Refused(_("T.infinity is given something that is no dtype"), self.line)
                 return
@@ -143,6 +158,32 @@ class _Operators:
             elif argument.value not in spec.texts:
                 raise Refused(_("'{op}' is given an unknown kind").format(op=_short(call.op)), self.line)
         self._options(call.annotations, spec.options)
+        if call.op == "tl.tileop.gemm":
+            self._gemm(call)
+
+    def _gemm(self, call: nodes.Call) -> None:
+        """Everything that a gemm says beside its tiles must follow from them: the compiler believes it."""
+        a, b, c, *rest = call.args
+        transposes, sizes, (policy, clear, wait), coordinates = rest[:2], rest[2:5], rest[5:8], rest[8:]
+        flags = [flag.value for flag in transposes if isinstance(flag, nodes.Const) and flag.dtype == "bool"]
+        tiles = [constants(tile.extents[-2:]) for tile in (a, b, c) if isinstance(tile, nodes.Region)]
+        known = [size.value for size in (*sizes, policy, wait) if isinstance(size, nodes.Const)]
+        sound = len(flags) == 2 and len(known) == 5 and clear.dtype == "bool" and None not in tiles
+        if sound:
+            (m, k), (k_too, n), c_tile = tiles[0], tiles[1], tiles[2]
+            m, k = (k, m) if flags[0] else (m, k)
+            k_too, n = (n, k_too) if flags[1] else (k_too, n)
+            sound = k == k_too and c_tile == (m, n) and known == [m, n, k, known[3], 0]
+            sound = sound and known[3] in GEMM_POLICIES and all(type(value) is int for value in known)
+            sound = sound and all(_same(x, y) for x, y in zip(coordinates, c.mins[-2:], strict=True))
+        if not sound:
+            raise Refused(
+                _("the tiles of T.gemm don't fit together: A {a}, B {b}, C {c}").format(
+                    a=_extents(a), b=_extents(b), c=_extents(c)
+                ),
+                self.line,
+                _("A is M×K, B is K×N and C is M×N, unless transpose_A or transpose_B is set."),
+            )
 
     def _access(self, buffer: nodes.Buffer, access: str) -> None:
         if buffer.storage not in self.roles:
@@ -172,5 +213,16 @@ class _Operators:
         )
 
 
+def _same(x: nodes.Expr, y: nodes.Expr) -> bool:
+    both = isinstance(x, nodes.Const) and isinstance(y, nodes.Const)
+    return x is y or (both and x.value == y.value)
+
+
+def _extents(tile: nodes.Expr) -> str:
+    return "×".join(map(show, tile.extents)) if isinstance(tile, nodes.Region) else "?"
+
+
 def _short(op: str) -> str:
+    if op in KNOWN_AS:
+        return KNOWN_AS[op]
     return op.removeprefix("tl.tileop.").removeprefix("tirx.").removeprefix("tl.")

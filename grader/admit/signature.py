@@ -19,6 +19,14 @@ def check_signature(kernel: nodes.Kernel, wanted: Kernel, shape: Shape) -> None:
             kernel.line,
             _("Keep the parameters as the notebook gave them."),
         )
+    if kernel.sizes:
+        raise Refused(
+            _("'{kernel}' takes the extra parameter '{name}', which is no tensor").format(
+                kernel=wanted.name, name=kernel.sizes[0].name
+            ),
+            kernel.line,
+            _("Sizes are known when the kernel is built: use the function's arguments."),
+        )
     for position, (param, parameter) in enumerate(zip(kernel.params, wanted.parameters, strict=True), start=1):
         _check_parameter(param, parameter, position, shape, kernel.line)
 

@@ -4,6 +4,7 @@ A test gets points only if it passed *and* recorded an assessment that says so: 
 run, or was skipped earns nothing.
 """
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,13 +18,14 @@ from grader.capture.format import Capture, read_capture
 from grader.gpu import hardware
 from grader.messages import _
 from grader.report.text import describe_findings
-from grader.verdict import Assessment, Check, Finding, Outcome, Unusable, Verdict
+from grader.verdict import Assessment, Check, Outcome, Unusable, Verdict
 
 if TYPE_CHECKING:
     from grader.judge.submission import Submission
 
 _CHECKS = pytest.StashKey[list[Check]]()
 _ASSESSMENT = pytest.StashKey[Assessment]()
+_FAULTS = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--submission", type=Path, help="the notebook to judge")
     group.addoption("--capture-file", type=Path, help="a capture to judge (from 'tilelab capture')")
     group.addoption("--device", choices=("auto", "sim", "gpu"), default="auto", help="who judges")
-    group.addoption("--seed", default="local", help="what the inputs are drawn from")
+    group.addoption("--seed", help="what the inputs are drawn from (default: TILELAB_SEED, else 'local')")
     group.addoption("--official", action="store_true", help="judge at the further shapes of the official run too")
     group.addoption("--part", help="run only the tests of this part, e.g. 'right' or 'fast'")
     group.addoption("--verdict", type=Path, help="write the verdict here, as JSON")
@@ -41,6 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "points(maximum, cell, title, free): what a test of a lab is worth")
     config.stash[_CHECKS] = []
+    config.stash[_FAULTS] = []
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -102,7 +105,12 @@ def submission(
 
     request.config.stash[_DEVICE] = "simulator" if card is None else card.name
     request.config.stash[_CAPTURE] = capture
-    return Submission(capture, lab, card, request.config.getoption("seed"))
+    return Submission(capture, lab, card, _seed(request.config))
+
+
+def _seed(config: pytest.Config) -> str:
+    """An official run's seed comes in the environment: a command line can be read by everybody on the machine."""
+    return config.getoption("seed") or os.environ.get("TILELAB_SEED") or "local"
 
 
 _DEVICE = pytest.StashKey[str]()
@@ -130,23 +138,19 @@ def assess(request: pytest.FixtureRequest) -> Callable[[Assessment], None]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     report = yield
-    if call.when == "call" and report.passed and _ASSESSMENT not in item.stash:
+    assessment = item.stash.get(_ASSESSMENT, None)
+    if assessment is None and call.when == "call" and report.passed:
         report.outcome = "failed"
         report.longrepr = "the test recorded no assessment"
-    if call.when == "call" or report.failed:
-        item.config.stash[_CHECKS].append(_check(item, report))
+    if assessment is None and report.failed:
+        item.config.stash[_FAULTS].append(f"{item.name}: {report.longreprtext}")
+    elif assessment is not None and call.when == "call":
+        item.config.stash[_CHECKS].append(_check(item, report, assessment))
     return report
 
 
-def _check(item: pytest.Item, report: pytest.TestReport) -> Check:
+def _check(item: pytest.Item, report: pytest.TestReport, assessment: Assessment) -> Check:
     row = row_of(item)
-    assessment = item.stash.get(_ASSESSMENT, None)
-    if assessment is None:
-        # Our own error, or pytest's: say so, and give nothing.
-        finding = Finding(
-            _("The judge itself failed here. Please report this."), evidence=(str(report.longrepr)[-2000:],)
-        )
-        assessment = Assessment(Outcome.NOT_ASSESSED, (finding,))
     passed = assessment.outcome is Outcome.PASSED and report.passed
     return Check(
         name=row.name,
@@ -158,20 +162,21 @@ def _check(item: pytest.Item, report: pytest.TestReport) -> Check:
         findings=assessment.findings,
         figures=assessment.figures,
         seconds=report.duration,
+        free=row.free,
     )
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     path = session.config.getoption("verdict")
-    if path is None or _CAPTURE not in session.config.stash:
-        return
+    if path is None or _CAPTURE not in session.config.stash or session.config.stash[_FAULTS]:
+        return  # after a fault of ours there is no verdict: what was seen would be half of the truth
     capture, checks = session.config.stash[_CAPTURE], session.config.stash[_CHECKS]
     result = Verdict(
         lab=capture.lab,
         device=session.config.stash[_DEVICE],
         checks=tuple(checks),
         capture=capture.sha256,
-        seed=session.config.getoption("seed"),
+        seed=_seed(session.config),
         notes=official.notes(capture),
         versions=capture.versions,
     )

@@ -17,7 +17,7 @@ from grader.autograders.table import PointRow
 from grader.capture.format import Capture
 from grader.gpu import hardware
 from grader.messages import _
-from grader.verdict import Finding, Unavailable, Unusable, Verdict
+from grader.verdict import Finding, JudgeFailed, Unavailable, Unusable, Verdict
 
 SECONDS = 900
 
@@ -44,7 +44,7 @@ def judge_capture(
     seed: str | None = None,
     part: str | None = None,
 ) -> Verdict:
-    """Judges what was captured. Raises Unusable.
+    """Judges what was captured. Raises Unusable, and JudgeFailed for a fault of ours.
 
     ``device`` is "auto", "sim" or "gpu"; ``part`` picks some of the tests ("right", "fast"). Without a ``seed``,
     a local run uses one that is always the same, an official run the course's secret one.
@@ -66,10 +66,9 @@ def judge_capture(
         captured.write_text(capture.to_json())
         options = ["--capture-file", str(captured), "--device", device]
         options += ["--points", str(table), "--verdict", str(result)]
-        options += ["--seed", seed] if seed is not None else []
         options += ["--official"] if official_run else []
         options += ["--part", part] if part is not None else []
-        process = _pytest(lab.id, options, folder)
+        process = _pytest(lab.id, options, folder, seed)
         rows = read_rows(table) if table.exists() else ()
         if not rows and process.returncode == 5:  # pytest's word for: nothing was collected
             parts = ", ".join(sorted({row.part for row in point_table(lab.id)}))
@@ -77,13 +76,13 @@ def judge_capture(
                 _("{lab} has no part '{part}'. Its parts are: {parts}.").format(lab=lab.id, part=part, parts=parts)
             )
         if not result.exists():
-            raise RuntimeError(
+            raise JudgeFailed(
                 f"the autograder gave no verdict (status {process.returncode}):\n{process.stdout[-4000:]}"
             )
         judged = verdict.read(result)
     missing = {row.name for row in rows} - {check.name for check in judged.checks}
     if missing:
-        raise RuntimeError(f"these checks were not run: {', '.join(sorted(missing))}")
+        raise JudgeFailed(f"these checks were not run: {', '.join(sorted(missing))}")
     return judged
 
 
@@ -111,11 +110,13 @@ def point_table(lab_id: str) -> tuple[PointRow, ...]:
         path = Path(folder, "points.json")
         process = _pytest(lab_id, ["--points", str(path), "--collect-only"], folder)
         if process.returncode != 0 or not path.exists():
-            raise RuntimeError(f"the points of {lab_id} can't be read:\n{process.stdout[-4000:]}")
+            raise JudgeFailed(f"the points of {lab_id} can't be read:\n{process.stdout[-4000:]}")
         return read_rows(path)
 
 
-def _pytest(lab_id: str, options: list[str], folder: str) -> subprocess.CompletedProcess[str]:
+def _pytest(
+    lab_id: str, options: list[str], folder: str, seed: str | None = None
+) -> subprocess.CompletedProcess[str]:
     here = Path(__file__).parent
     command = [sys.executable, "-P", "-m", "pytest", str(here / f"test_{lab_id}.py")]
     command += [
@@ -128,17 +129,24 @@ def _pytest(lab_id: str, options: list[str], folder: str) -> subprocess.Complete
         str(here),
         "--color=no",
     ]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "TILELAB_SEED"))
+    }
     environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(
-        [*command, *options],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        timeout=SECONDS,
-        check=False,
-    )
+    if seed is not None:
+        environment["TILELAB_SEED"] = seed
+    try:
+        return subprocess.run(
+            [*command, *options],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise JudgeFailed(f"the autograder did not end within {SECONDS} s") from None

@@ -1,10 +1,12 @@
 """The throw-away process: runs a notebook's cells and writes what its kernels are. Started by ``sandbox``.
 
-    python -m grader.capture.child RESULT_FD < job.json
+    python -m grader.capture.child RESULT_FD REPLY_FD < job.json
 
 The job is ``{"kernels": the catalogue's, "cells": [[file, source], …]}``. On RESULT_FD go lines of JSON:
 ``{"cell": n}`` before each cell runs, ``{"tracing": true}``, and last
 ``{"done": {"traces": …, "cell_errors": …}}``.
+Then it waits for a line on REPLY_FD: further kernels to trace, whose shapes the student's code could not know
+before it had said all that is shown of it. They are answered with ``{"further": traces}``.
 The student's code could write there too: it could as well have written another kernel, and is judged by it.
 """
 
@@ -34,6 +36,7 @@ def main() -> None:
     from grader.catalog import Kernel
 
     torch.set_num_threads(1)
+    sys.path.insert(0, os.getcwd())  # as in Jupyter: a cell may write a module and the next import it
     kernels = TypeAdapter(tuple[Kernel, ...]).validate_python(job["kernels"])
     files = [file for file, _source in job["cells"]]
     shell = _shell()
@@ -44,12 +47,21 @@ def main() -> None:
         if error is not None and len(errors) < MAX_CELL_ERRORS:
             errors.append(error)
     report(tracing=True)
-    traces = trace_kernels(shell.user_ns, kernels, files.__contains__)
-    done = {
-        "traces": TypeAdapter(list[Trace]).dump_python(traces, mode="json"),
-        "cell_errors": TypeAdapter(list[TraceError]).dump_python(errors, mode="json"),
-    }
-    report(done=done)
+    all_traces = TypeAdapter(list[Trace])
+
+    def traced(wanted: tuple[Kernel, ...]) -> object:
+        return all_traces.dump_python(trace_kernels(shell.user_ns, wanted, files.__contains__), mode="json")
+
+    report(
+        done={
+            "traces": traced(kernels),
+            "cell_errors": TypeAdapter(list[TraceError]).dump_python(errors, mode="json"),
+        }
+    )
+    with os.fdopen(int(sys.argv[2])) as replies:
+        further = replies.readline()
+    if further.strip():
+        report(further=traced(TypeAdapter(tuple[Kernel, ...]).validate_json(further)))
     os._exit(0)  # threads and atexit handlers of the student's have nothing left to do
 
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -47,7 +48,7 @@ class Trace:
     kernel: str
     shape: str
     ir: str | None = None
-    options: dict[str, object] = field(default_factory=dict)
+    options: dict[str, bool | int | str] = field(default_factory=dict)
     error: TraceError | None = None
 
 
@@ -96,6 +97,12 @@ _capture = TypeAdapter(Capture)
 _traces = TypeAdapter(tuple[Trace, ...])
 
 
+def plain_json(text: str | bytes) -> Any:
+    """JSON whose strings are valid Unicode: lone surrogates, which could not be written again, become '?'."""
+    document = json.loads(text)
+    return json.loads(json.dumps(document, ensure_ascii=False).encode("utf-8", "replace"))
+
+
 def read_capture(path: Path) -> Capture:
     """The capture in a file. Raises Unusable if it is none."""
     try:
@@ -107,7 +114,7 @@ def read_capture(path: Path) -> Capture:
 def parse_capture(text: str | bytes) -> Capture:
     """The capture in JSON ``text``. Raises Unusable if it is none."""
     try:
-        document = json.loads(text)
+        document = plain_json(text)
     except (ValueError, RecursionError):
         raise Unusable(_("This is not a capture file: it is not JSON. 'tilelab capture' writes one.")) from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:

@@ -1,6 +1,7 @@
 """Reads the code cells of a notebook."""
 
 import hashlib
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,7 +41,8 @@ def read_notebook(path: Path) -> Notebook:
 
     raw = _read(path)
     try:
-        notebook = nbformat.reads(raw.decode("utf-8-sig"), as_version=4)
+        with warnings.catch_warnings(action="ignore"):  # of missing and doubled cell ids, which don't matter here
+            notebook = nbformat.reads(raw.decode("utf-8-sig"), as_version=4)
     except Exception as error:  # nbformat raises a dozen kinds; all mean the same to whoever reads this
         raise Unusable(
             Finding(
@@ -78,4 +80,4 @@ def _read(path: Path) -> bytes:
 def _source(cell: dict) -> str:
     source = cell.get("source", "")
     text = "".join(map(str, source)) if isinstance(source, list) else str(source)
-    return text.replace("\r\n", "\n")
+    return text.replace("\r\n", "\n").encode("utf-8", "replace").decode()

@@ -2,13 +2,15 @@
 
 import importlib.metadata
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from grader import catalog
 from grader.capture import sandbox
-from grader.capture.format import Capture, Source, Trace, TraceError
+from grader.capture.format import Capture, Source, Trace, TraceError, plain_json
 from grader.capture.notebook import Cell, read_notebook
 from grader.capture.sandbox import DEFAULT_LIMITS, End, Limits
 from grader.messages import _
@@ -19,37 +21,82 @@ _traces = TypeAdapter(list[Trace])
 _errors = TypeAdapter(list[TraceError])
 
 
+MAX_CELL_ERRORS = 20
+MAX_TEXT = 600
+
+
 def capture_notebook(path: Path, lab: catalog.Lab, limits: Limits = DEFAULT_LIMITS) -> Capture:
     """Runs the notebook's code cells in the sandbox and traces the lab's kernels.
 
-    A cell that raises is noted and the run goes on. Raises Unusable if the file is no notebook or the run gives
-    no result: it did not end in time, ended the process, or used too much.
+    A cell that raises is noted and the run goes on. Hidden shapes are traced last, and nothing but the IR is taken
+    from there: what a student's code says once it knows them could tell them. Raises Unusable if the file is no
+    notebook or the run gives no result: it did not end in time, ended the process, or used too much.
     """
     notebook = read_notebook(path)
     _check_lab(notebook.cells, lab, path)
+    public, hidden = _divided(lab)
     job = {
-        "kernels": _kernels.dump_python(lab.kernels, mode="json"),
+        "kernels": _kernels.dump_python(public, mode="json"),
         "cells": [[cell.file, cell.source] for cell in notebook.cells],
     }
-    ended = sandbox.run("grader.capture.child", json.dumps(job).encode(), limits=limits)
+    questions = [_kernels.dump_json(hidden) + b"\n"]
+
+    def reply(line: bytes) -> bytes | None:
+        return questions.pop() if questions and line.startswith(b'{"done"') else None
+
+    ended = sandbox.run("grader.capture.child", json.dumps(job).encode(), limits=limits, reply=reply)
     progress = _Progress(notebook.cells, ended.lines)
     if ended.end is not End.EXITED or progress.done is None:
         raise Unusable(_explain(ended, progress, limits))
     try:
-        traces = tuple(_traces.validate_python(progress.done.get("traces")))
-        errors = tuple(_errors.validate_python(progress.done.get("cell_errors")))
+        traces = _traces.validate_python(progress.done.get("traces"))
+        errors = _errors.validate_python(progress.done.get("cell_errors"))
+        further = _traces.validate_python(progress.further or [])
     except ValidationError:
         raise Unusable(_("The notebook wrote something of its own in place of its kernels.")) from None
     return Capture(
         lab=lab.id,
         lab_version=lab.version,
-        traces=traces,
+        traces=(*_among(traces, public), *(_untold(trace) for trace in _among(further, hidden))),
         sources=tuple(Source(cell.file, cell.label, cell.source) for cell in notebook.cells),
-        cell_errors=errors,
+        cell_errors=tuple(_clipped(error) for error in errors[:MAX_CELL_ERRORS]),
         notebook_sha256=notebook.sha256,
         sandbox=sandbox.kind(),
         versions=versions(),
     )
+
+
+def _divided(lab: catalog.Lab) -> tuple[tuple[catalog.Kernel, ...], tuple[catalog.Kernel, ...]]:
+    """The lab's kernels at their public and at their hidden shapes."""
+    return tuple(
+        tuple(replace(k, shapes=tuple(s for s in k.shapes if s.hidden is hidden)) for k in lab.kernels)
+        for hidden in (False, True)
+    )  # type: ignore[return-value]
+
+
+def _among(traces: list[Trace], kernels: tuple[catalog.Kernel, ...]) -> Iterator[Trace]:
+    """Those that were asked for, each once, with their texts cut to size: the process may have written more."""
+    for kernel in kernels:
+        for shape in kernel.shapes:
+            for trace in traces:
+                if (trace.kernel, trace.shape) == (kernel.name, shape.name):
+                    options = {name[:64]: _short(value) for name, value in list(trace.options.items())[:16]}
+                    yield replace(trace, options=options, error=trace.error and _clipped(trace.error))
+                    break
+
+
+def _short(value: bool | int | str) -> bool | int | str:
+    return value[:64] if isinstance(value, str) else value
+
+
+def _untold(trace: Trace) -> Trace:
+    if trace.error is None:
+        return trace
+    return replace(trace, error=TraceError("Hidden", _("The kernel can't be built there.")))
+
+
+def _clipped(error: TraceError) -> TraceError:
+    return TraceError(error.kind[:64], error.message[:MAX_TEXT], error.file and error.file[:MAX_TEXT], error.line)
 
 
 def versions() -> dict[str, str]:
@@ -81,9 +128,10 @@ class _Progress:
         self.tracing = False
         self.started = False
         self.done: dict | None = None
+        self.further: list | None = None
         for raw in lines:
             try:
-                line = json.loads(raw)
+                line = plain_json(raw)
             except (ValueError, RecursionError):
                 continue
             if not isinstance(line, dict):
@@ -93,8 +141,10 @@ class _Progress:
                     self.started, self.cell, self.tracing = True, cells[number - 1], False
                 case {"tracing": True}:
                     self.tracing = True
-                case {"done": dict(done)}:
+                case {"done": dict(done)} if self.done is None:
                     self.done = done
+                case {"further": list(further)} if self.done is not None:
+                    self.further = further
 
 
 def _explain(ended: sandbox.Ended, progress: _Progress, limits: Limits) -> Finding:

@@ -17,6 +17,7 @@ import sys
 import sysconfig
 import tempfile
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,6 +28,14 @@ import psutil
 from grader.messages import _
 
 PACKAGE = Path(__file__).resolve().parent.parent
+
+HOME = "/home/student"
+
+#: Bytes that each writable folder inside bubblewrap may hold.
+SPACE = 512 * 2**20
+
+#: Names the run in the environment of all that it starts, so that it can be found again without bubblewrap.
+MARK = "TILELAB_RUN"
 
 #: What of ``grader`` is seen inside: no autograders, no judge.
 VISIBLE = ("__init__.py", "messages", "verdict", "catalog", "capture", "student")
@@ -96,46 +105,80 @@ def _bubblewrap() -> str | None:
 
 
 def run(
-    module: str, job: bytes, *, limits: Limits = DEFAULT_LIMITS, on_line: Callable[[bytes], None] | None = None
+    module: str,
+    job: bytes,
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    reply: Callable[[bytes], bytes | None] | None = None,
 ) -> Ended:
-    """Runs ``python -m module FD`` with ``job`` on its stdin; what it writes on FD comes back, line by line.
+    """Runs ``python -m module RESULT_FD REPLY_FD`` with ``job`` on its stdin.
 
-    ``on_line`` sees each line as it comes. Everything that the process started is gone afterwards.
+    What it writes on RESULT_FD comes back, line by line. ``reply`` sees each line as it comes, and what it returns
+    is written to REPLY_FD. Everything that the process started is gone afterwards.
     """
-    with tempfile.TemporaryDirectory(prefix="tilelab-") as scratch:
-        home = Path(scratch, "home")
+    scratch = Path(tempfile.mkdtemp(prefix="tilelab-"))
+    try:
+        home = scratch / "home"
         home.mkdir(mode=0o700)
-        stdin = Path(scratch, "job")
+        stdin = scratch / "job"
         stdin.write_bytes(job)
-        read, write = os.pipe()
-        try:
-            with stdin.open("rb") as source:
-                process = subprocess.Popen(
-                    [*_command(home), sys.executable, "-P", "-s", "-B", "-m", module, str(write)],
-                    stdin=source,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    pass_fds=(write,),
-                    cwd=home,
-                    env=_environment(home),
-                    start_new_session=True,
-                    preexec_fn=lambda: _limit(limits),  # noqa: PLW1509  only system calls, no locks
-                )
-        finally:
-            os.close(write)
-        with os.fdopen(read, "rb", buffering=0) as results:
-            return _Watch(process, results, limits, on_line).wait()
+        return _start(module, stdin, home, limits, reply)
+    finally:
+        # Not shutil: it gives up where a notebook has nested its folders very deeply.
+        subprocess.run(["rm", "-rf", "--", str(scratch)], check=False)
 
 
-def _command(home: Path) -> list[str]:
+def _start(
+    module: str, stdin: Path, home: Path, limits: Limits, reply: Callable[[bytes], bytes | None] | None
+) -> Ended:
+    mark = uuid.uuid4().hex
+    result_read, result_write = os.pipe()
+    reply_read, reply_write = os.pipe()
+    try:
+        with stdin.open("rb") as source:
+            process = subprocess.Popen(
+                [
+                    *_command(home, mark),
+                    sys.executable,
+                    "-P",
+                    "-s",
+                    "-B",
+                    "-m",
+                    module,
+                    str(result_write),
+                    str(reply_read),
+                ],
+                stdin=source,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(result_write, reply_read),
+                cwd=home,
+                env=_environment(home, mark),
+                start_new_session=True,
+                preexec_fn=lambda: _limit(limits),  # noqa: PLW1509  only system calls, no locks
+            )
+    finally:
+        os.close(result_write)
+        os.close(reply_read)
+    with (
+        os.fdopen(result_read, "rb", buffering=0) as results,
+        os.fdopen(reply_write, "wb", buffering=0) as replies,
+    ):
+        return _Watch(process, results, replies, limits, reply, mark).wait()
+
+
+def _command(home: Path, mark: str) -> list[str]:
     bubblewrap = _bubblewrap()
     if bubblewrap is None:
         return []
     command = [bubblewrap, "--unshare-all", "--die-with-parent", "--new-session"]
     command += ["--uid", "65534", "--gid", "65534", "--hostname", "sandbox", "--clearenv"]
-    for name, value in _environment(Path("/home/student")).items():
+    for name, value in _environment(Path(HOME), mark).items():
         command += ["--setenv", name, value]
-    command += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--bind", str(home), "/home/student"]
+    command += ["--proc", "/proc", "--dev", "/dev"]
+    # What it writes lies in memory, bounded, and is gone with it.
+    for folder in ("/tmp", "/dev/shm", HOME):
+        command += ["--size", str(SPACE), "--tmpfs", folder]
     for path in ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/alternatives"):
         command += ["--ro-bind-try", path, path]
     # The interpreter and its packages, wherever they are. sys.prefix may lie inside a folder that holds more.
@@ -145,7 +188,7 @@ def _command(home: Path) -> list[str]:
     for name in VISIBLE:
         if (PACKAGE / name).exists():
             command += ["--ro-bind", str(PACKAGE / name), f"/opt/tilelab/grader/{name}"]
-    return [*command, "--chdir", "/home/student", "--"]
+    return [*command, "--remount-ro", "/", "--chdir", HOME, "--"]
 
 
 def _package_folders() -> set[str]:
@@ -158,7 +201,7 @@ def _package_folders() -> set[str]:
     return {folder for folder in folders if folder and folder != ours and Path(folder).is_dir()}
 
 
-def _environment(home: Path) -> dict[str, str]:
+def _environment(home: Path, mark: str) -> dict[str, str]:
     """A fresh environment: nothing of the judge's (tokens, paths, settings) is handed down."""
     inside = _bubblewrap() is not None
     path = ["/opt/tilelab" if inside else str(PACKAGE.parent), *sorted(_package_folders())]
@@ -169,6 +212,7 @@ def _environment(home: Path) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         "LANG": "C.UTF-8",
         "TILELAB_CAPTURE": "1",
+        MARK: mark,
         "TILELANG_CACHE_DIR": f"{home}/.tilelang",
         "IPYTHONDIR": f"{home}/.ipython",
         "MPLBACKEND": "Agg",
@@ -194,12 +238,15 @@ class _Watch:
     """Reads the process's channels until it ends, and ends it if it goes over a limit."""
 
     TICK = 0.1
+    DRAIN = 2.0  # seconds for what was written just before the end
 
-    def __init__(self, process: subprocess.Popen, results, limits: Limits, on_line) -> None:
+    def __init__(self, process: subprocess.Popen, results, replies, limits: Limits, reply, mark: str) -> None:
         self.process = process
         self.results = results
+        self.replies = replies
         self.limits = limits
-        self.on_line = on_line or (lambda line: None)
+        self.reply = reply or (lambda line: None)
+        self.mark = mark
         self.buffer = bytearray()
         self.lines: list[bytes] = []
         self.received = 0
@@ -212,14 +259,16 @@ class _Watch:
             with selectors.DefaultSelector() as selector:
                 selector.register(self.results, selectors.EVENT_READ, self._result)
                 selector.register(self.process.stdout, selectors.EVENT_READ, self._console)
-                while self.process.poll() is None:
+                while not self._ended():
                     self._pump(selector, self.TICK)
                     over = self._over(time.monotonic() - start)
                     if over is not None:
                         end = over
                         break
                 else:
-                    while self._pump(selector, 0.05):  # what was written just before the end
+                    # Somebody whom it left behind may go on writing for ever.
+                    last = time.monotonic() + self.DRAIN
+                    while self._pump(selector, 0.05) and time.monotonic() < last:
                         pass
         finally:
             self._kill()
@@ -227,6 +276,10 @@ class _Watch:
         status = self.process.returncode
         console = self.console.decode(errors="replace")
         return Ended(end, status, tuple(self.lines), console, time.monotonic() - start)
+
+    def _ended(self) -> bool:
+        """Whether the process has ended, without reaping it: until then its number is nobody else's."""
+        return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def _pump(self, selector: selectors.BaseSelector, timeout: float) -> bool:
         """Reads what is there. False if nothing was."""
@@ -249,7 +302,10 @@ class _Watch:
         self.buffer = bytearray(rest)
         for line in lines:
             self.lines.append(bytes(line))
-            self.on_line(bytes(line))
+            answer = self.reply(bytes(line))
+            if answer is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    self.replies.write(answer)
 
     def _console(self, data: bytes) -> None:
         self.console += data[: self.limits.console - len(self.console)]
@@ -264,16 +320,17 @@ class _Watch:
         return None
 
     def _kill(self) -> None:
-        """Ends the process and all below it. With bubblewrap, its PID namespace takes the rest along."""
-        try:
-            below = psutil.Process(self.process.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            below = []
+        """Ends the process and all that it started.
+
+        With bubblewrap its PID namespace takes the rest along. Without, its process group goes, and whoever still
+        carries the run's mark in the environment; a process that shed both is out of reach.
+        """
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        for child in below:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                child.kill()
+        for other in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if other.pid != self.process.pid and other.environ().get(MARK) == self.mark:
+                    other.kill()
         self.process.wait()
 
 

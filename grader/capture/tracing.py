@@ -4,6 +4,7 @@ Runs in the student's process (the sandbox, or their notebook), so it may believ
 nothing: what it returns is text that ``grader.admit`` reads.
 """
 
+import functools
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -48,15 +49,19 @@ class _NotAKernel(Exception):
     """The student's object can't be asked for a kernel."""
 
 
-def _prim_func(target: Any, kernel: Kernel, shape: Shape) -> tuple[Any, dict[str, object]]:
+def _prim_func(target: Any, kernel: Kernel, shape: Shape) -> tuple[Any, dict[str, bool | int | str]]:
     import tilelang
     from tilelang.jit import JITImpl
     from tilelang.language.eager import PrimFunc
 
+    given: dict[str, object] = {}
+    while isinstance(target, functools.partial) and not target.args:
+        given = target.keywords | given
+        target = target.func
     if isinstance(target, JITImpl):
         arguments, keywords = _arguments(target, kernel, shape)
         try:
-            made = target.get_tir(*arguments, **keywords)
+            made = target.get_tir(*arguments, **(given | keywords))
         except AssertionError as error:
             # TileLang's own check of what the function returned.
             if "must be a PrimFunc" not in str(error):
@@ -65,7 +70,7 @@ def _prim_func(target: Any, kernel: Kernel, shape: Shape) -> tuple[Any, dict[str
             raise _NotAKernel(message.format(name=kernel.name)) from None
         options = _options(target)
     elif callable(target) and not isinstance(target, PrimFunc | type):
-        made, options = target(**shape.sizes), {}
+        made, options = target(**(given | shape.sizes)), {}
     else:
         raise _NotAKernel(
             _("'{name}' is a {kind}, not a function decorated with @tilelang.jit.").format(
@@ -111,9 +116,9 @@ def _arguments(target: Any, kernel: Kernel, shape: Shape) -> tuple[list[Any], di
     )
 
 
-def _options(target: Any) -> dict[str, object]:
+def _options(target: Any) -> dict[str, bool | int | str]:
     """What @tilelang.jit was asked for, as names and plain values; whoever judges decides what of it holds."""
-    options: dict[str, object] = {
+    options: dict[str, bool | int | str] = {
         str(getattr(name, "value", name)): value if isinstance(value, bool | int) else str(value)
         for name, value in (target.pass_configs or {}).items()
     }

@@ -11,7 +11,7 @@ from grader.cli.lab import lab
 from grader.doctor.command import doctor
 from grader.messages import _
 from grader.report.terminal import show_finding
-from grader.verdict import Unusable
+from grader.verdict import JudgeFailed, Unusable
 
 app = typer.Typer(
     help="Labs for writing fast GPU kernels in TileLang: check your kernels, grade others'.",
@@ -35,13 +35,17 @@ for command in (
 
 
 def main() -> None:
-    """The entry point: 2 for what can't be judged, 130 for Ctrl-C, never a traceback for either."""
+    """The entry point: 2 for what can't be judged, 3 for a fault of ours, 130 for Ctrl-C; a message for each."""
     errors = Console(stderr=True)
     try:
         app()
     except Unusable as error:
         show_finding(error.finding, errors)
         sys.exit(2)
+    except JudgeFailed as error:
+        errors.print(_("The judge itself failed. That is our fault, and nothing was decided. Please report this:"))
+        errors.print(str(error), markup=False, highlight=False)
+        sys.exit(3)
     except KeyboardInterrupt:
         errors.print(_("Interrupted."))
         sys.exit(130)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from grader.messages import _
 from grader.report import words
-from grader.report.text import describe
+from grader.report.text import describe, printable
 from grader.verdict import Finding, Outcome, Verdict, to_json
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def print_results(results: Sequence["StudentResult"], console: Console) -> None:
             if result.lab == lab:
                 assessed, waiting = _limits(result)
                 points = f"{words.number(result.score)} / {words.number(assessed)}"
-                table.add_row(Text(result.student), points, words.number(waiting), Text(reason(result)))
+                table.add_row(Text(printable(result.student)), points, words.number(waiting), Text(reason(result)))
         console.print(table)
     console.print(_("Points are of what was assessed; 'waiting' ones need a GPU, or a teacher."), style="dim")
 
@@ -55,11 +55,14 @@ def lost(verdict: Verdict) -> str:
     for check in verdict.checks:
         if check.outcome is Outcome.FAILED and check.findings:
             lines.append(_short(check.findings[0]))
-    return "\n".join(dict.fromkeys(lines)) or _("all that was assessed passed")
+    if lines or verdict.passed:
+        return "\n".join(dict.fromkeys(lines)) or _("all that was assessed passed")
+    open_ = [check.findings[0] for check in verdict.checks if check.waiting and check.findings]
+    return "\n".join([_("nothing but the free points could be assessed:"), *map(_short, open_[:1])])
 
 
 def _short(finding: Finding) -> str:
-    return f"{finding.message} ({finding.where})" if finding.where else finding.message
+    return printable(f"{finding.message} ({finding.where})" if finding.where else finding.message)
 
 
 def results_to_json(results: Sequence["StudentResult"]) -> str:

@@ -62,6 +62,12 @@ BINARY = {
 }
 
 
+def integer_range(dtype: str) -> tuple[int, int]:
+    """The smallest and the largest value of an integer dtype."""
+    bits = 8 * ITEM_SIZE[dtype]
+    return (0, 2**bits - 1) if dtype.startswith("uint") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
 @dataclass(frozen=True)
 class Line:
     """A source line: the file as Python named it when the kernel was traced, and the number from 1."""

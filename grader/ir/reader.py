@@ -20,6 +20,7 @@ MAX_NODES = 200_000  # nodes in the list
 MAX_TREE = 500_000  # nodes in the tree, shared ones counted at each use
 MAX_DEPTH = 250
 MAX_NAME = 64
+MAX_LINE = 10**6
 
 _DTYPES = frozenset(nodes.ITEM_SIZE) | {"handle"}
 _SCOPES = frozenset(
@@ -149,8 +150,7 @@ class _Reader:
     def __init__(self, graph: _Graph) -> None:
         self.graph = graph
         self.line: Line | None = None
-        self._made: dict[int, Any] = {}
-        self._storages: dict[int, nodes.Storage] = {}
+        self._made: dict[tuple[str, int], Any] = {}
 
     # Raw access: each of these refuses what isn't of the expected kind.
 
@@ -214,11 +214,14 @@ class _Reader:
             self.refuse(_("the kernel uses the dtype '{dtype}', which can't be judged").format(dtype=_clip(dtype)))
         return dtype
 
-    def once(self, index: int, make: Callable[[], T]) -> T:
-        """Shared raw nodes become one object: variables and buffers are compared by identity."""
-        if index not in self._made:
-            self._made[index] = make()
-        return self._made[index]
+    def once(self, role: str, index: int, make: Callable[[], T]) -> T:
+        """Shared raw nodes become one object: variables and buffers are compared by identity.
+
+        ``role`` keeps apart what one raw node may be read as: a hostile text can use it as several.
+        """
+        if (role, index) not in self._made:
+            self._made[role, index] = make()
+        return self._made[role, index]
 
     def span(self, data: dict[str, Any]) -> Line | None:
         index = self.optional(data, "span")
@@ -229,12 +232,14 @@ class _Reader:
         file, number = self.graph.data(source), fields.get("line")
         if self.graph.type_of(source) != "ir.SourceName" or not isinstance(file, str) or type(number) is not int:
             self.refuse(_("a source line of the IR can't be read"))
-        return self.once(index, lambda: Line(file[:1024], number))
+        if not 0 < number < MAX_LINE:
+            return None
+        return self.once("line", index, lambda: Line(file[:1024], number))
 
     # Expressions
 
     def expr(self, index: int) -> nodes.Expr:
-        return self.once(index, lambda: self._expr(index))
+        return self.once("expression", index, lambda: self._expr(index))
 
     def exprs(self, index: int) -> tuple[nodes.Expr, ...]:
         return tuple(self.expr(item) for item in self.array(index))
@@ -278,11 +283,17 @@ class _Reader:
         if kind == "ir.FloatImm":
             if type(value) not in (int, float) or not dtype.startswith(("float", "bfloat")):
                 self.refuse(_("a number of the IR can't be read"))
+            if type(value) is int and abs(value) > 2**63:
+                self.refuse(_("a number of the IR is too large"))
             return nodes.Const(dtype, float(value))
         if dtype == "bool" and value in (0, 1):
             return nodes.Const(dtype, bool(value))
-        if type(value) is not int or not -(2**63) <= value < 2**63 or "int" not in dtype:
+        if type(value) is not int or "int" not in dtype:
             self.refuse(_("a number of the IR can't be read"))
+        # The simulator and the compiler would each make something else of a number that its dtype can't hold.
+        low, high = nodes.integer_range(dtype)
+        if not low <= value <= high:
+            self.refuse(_("the number {value} does not fit {dtype}").format(value=_clip(value), dtype=dtype))
         return nodes.Const(dtype, value)
 
     def _no_annotations(self, data: dict[str, Any]) -> None:
@@ -291,7 +302,7 @@ class _Reader:
 
     def var(self, index: int) -> nodes.Var:
         data = self.fields(index, "tirx.Var")
-        return self.once(index, lambda: nodes.Var(self.dtype(data), self.name(self.ref(data, "name"))))
+        return self.once("variable", index, lambda: nodes.Var(self.dtype(data), self.name(self.ref(data, "name"))))
 
     def _indices(self, buffer: nodes.Buffer, index: int) -> tuple[nodes.Expr, ...]:
         indices = self.exprs(index)
@@ -350,7 +361,7 @@ class _Reader:
     # Buffers
 
     def buffer(self, index: int) -> nodes.Buffer:
-        return self.once(index, lambda: self._buffer(index))
+        return self.once("buffer", index, lambda: self._buffer(index))
 
     def _buffer(self, index: int) -> nodes.Buffer:
         data = self.fields(index, "tirx.Buffer")
@@ -382,9 +393,7 @@ class _Reader:
                     scope=_clip(scope)
                 )
             )
-        if index not in self._storages:
-            self._storages[index] = nodes.Storage(self.name(self.ref(data, "name")), scope)
-        return self._storages[index]
+        return self.once("memory", index, lambda: nodes.Storage(self.name(self.ref(data, "name")), scope))
 
     # Statements
 
@@ -431,7 +440,7 @@ class _Reader:
 
     def _for(self, data: dict[str, Any]) -> nodes.For:
         kind = data.get("kind")
-        if kind not in (nodes.SERIAL, nodes.PARALLEL, nodes.VECTORIZED, nodes.UNROLLED):
+        if type(kind) is not int or kind not in (nodes.SERIAL, nodes.PARALLEL, nodes.VECTORIZED, nodes.UNROLLED):
             self.refuse(_("the kernel binds a loop to threads inside its body, which can't be judged"))
         self.absent(data, "thread_binding")
         self.absent(data, "step")
@@ -451,8 +460,8 @@ class _Reader:
             self.refuse(_("the kernel uses the attribute '{key}', which can't be judged").format(key=key))
         value = self.expr(self.ref(data, "value"))
         match value:
-            case nodes.Call(op="tirx.tvm_tuple", args=(nodes.Text(value=pattern), nodes.Const(value=size))):
-                return nodes.Swizzle(self.line, pattern, int(size), self.stmt(self.ref(data, "body")))
+            case nodes.Call(op="tirx.tvm_tuple", args=(nodes.Text(value=pattern), nodes.Const(value=int(size)))):
+                return nodes.Swizzle(self.line, pattern, size, self.stmt(self.ref(data, "body")))
         self.refuse(_("the kernel's swizzle can't be read"))
 
     # The host part around T.Kernel, whose form is always the same

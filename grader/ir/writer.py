@@ -6,10 +6,13 @@ and listed options remain. Equal kernels give equal text, whatever they were cal
 """
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
 from grader.ir import nodes
+
+_HARMLESS = re.compile(r"[A-Za-z0-9_.]{1,64}")
 
 _PREFIX = {
     nodes.GLOBAL: "g",
@@ -52,6 +55,10 @@ class _Writer:
     # Plain values
 
     def string(self, text: str) -> int:
+        # Every string here is ours or an exact entry of a list. Should one slip through all the same, it holds
+        # nothing that could end a name, a comment or a line of source.
+        if not _HARMLESS.fullmatch(text):
+            raise TypeError(f"{text!r} is no string that a kernel may hold")
         return self.once(("string", text), lambda: self.add("ffi.String", text))
 
     def array(self, items: list[int]) -> int:
@@ -148,9 +155,14 @@ class _Writer:
         return self.add("tirx.BufferLoad", {"span": self.none, "dtype": buffer.dtype} | data)
 
     def _call(self, op: str, dtype: str, args: list[int], annotations: int) -> int:
-        operator = self.once(("op", op), lambda: self.add("ir.Op", op))
+        operator = self.once(("op", op), lambda: self._operator(op))
         data = {"op": operator, "args": self.array(args), "annotations": annotations}
         return self.add("tirx.Call", {"span": self.none, "dtype": dtype} | data)
+
+    def _operator(self, name: str) -> int:
+        if not _HARMLESS.fullmatch(name):
+            raise TypeError(f"{name!r} is no operator")
+        return self.add("ir.Op", name)
 
     # Buffers
 

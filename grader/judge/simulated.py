@@ -8,6 +8,8 @@ forking safe.
 import mmap
 import multiprocessing
 import resource
+import time
+import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
@@ -21,9 +23,9 @@ from grader.judge.comparison import poison
 from grader.judge.outcome import Broke, Ran
 from grader.judge.task import Tensors
 from grader.messages import _
-from grader.verdict import Finding, Location
+from grader.verdict import Finding, JudgeFailed, Location
 
-SECONDS = 30.0
+SECONDS = 60.0  # for all sets of inputs at one shape
 MEMORY = 4 * 2**30  # bytes, beyond what the process has at its start
 
 Locate = Callable[[Line | None], Location | None]
@@ -32,18 +34,22 @@ Locate = Callable[[Line | None], Location | None]
 def run(
     admitted: Admitted, inputs: list[Tensors], dtype: torch.dtype, shape: tuple[int, ...], locate: Locate
 ) -> list[Ran | Broke]:
-    """The kernel on each set of inputs, in order; after one that broke, no further one is run."""
+    """The kernel on each set of inputs, in order; after one that broke, no further one is run.
+
+    Raises JudgeFailed if the simulator itself has a fault: then nothing is known of the kernel.
+    """
     outputs = [_shared(dtype, shape) for _inputs in inputs]
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_child, args=(sender, admitted, inputs, outputs), daemon=True)
     process.start()
     sender.close()
+    end = time.monotonic() + SECONDS
     results: list[Ran | Broke] = []
     try:
         for output in outputs:
-            answer = _receive(receiver)
-            if answer is None or isinstance(answer, _Problem):
+            answer = _receive(receiver, end - time.monotonic())
+            if answer is None or isinstance(answer, _Problem | str):
                 results.append(_broke(answer, process, locate))
                 break
             results.append(Ran(output, tuple(_explain(fault, locate) for fault in answer)))
@@ -75,6 +81,9 @@ def _child(sender: Connection, admitted: Admitted, inputs: list[Tensors], output
     torch.set_num_threads(1)
     used = psutil.Process().memory_info().vms
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+    resource.setrlimit(
+        resource.RLIMIT_CPU, (int(SECONDS) + 5, int(SECONDS) + 5)
+    )  # should nobody be left to stop us
     for tensors, output in zip(inputs, outputs, strict=True):
         try:
             run = simulator.run(admitted.kernel, (*tensors, output))
@@ -85,22 +94,28 @@ def _child(sender: Connection, admitted: Admitted, inputs: list[Tensors], output
             sender.send(_Problem(str(error), error.line, missing=False))
         except MemoryError:
             sender.send(_Problem(_("the simulated kernel needs too much memory"), None, missing=False))
+        except Exception:  # ours: the parent raises it again
+            sender.send(traceback.format_exc())
+            return
 
 
-def _receive(receiver: Connection) -> object | None:
+def _receive(receiver: Connection, seconds: float) -> object | None:
     """The child's next message; None if it ended or took too long."""
     try:
-        return receiver.recv() if receiver.poll(SECONDS) else None
+        return receiver.recv() if receiver.poll(max(seconds, 0.0)) else None
     except EOFError:
         return None
 
 
-def _broke(problem: _Problem | None, process, locate: Locate) -> Broke:
+def _broke(problem: _Problem | str | None, process, locate: Locate) -> Broke:
+    if isinstance(problem, str):
+        raise JudgeFailed(problem)
     if problem is None:
         process.join(0.2)
         if process.is_alive():
-            return Broke(Finding(_("The simulator was stopped after {seconds:.0f} s.").format(seconds=SECONDS)))
-        raise RuntimeError(f"the simulator's process ended with status {process.exitcode}")
+            message = _("The simulated kernel did not end within {seconds:.0f} s.").format(seconds=SECONDS)
+            return Broke(Finding(message, _("Look for a loop that never ends, or for one that does very little.")))
+        raise JudgeFailed(f"the simulator's process ended with status {process.exitcode}")
     if problem.missing:
         message = _("The simulator can't run '{what}'.").format(what=problem.message)
         advice = _("A GPU can: run the check there, or write this step another way.")

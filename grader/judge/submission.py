@@ -1,6 +1,6 @@
 """A captured submission, and the questions that the autograders ask of it."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import torch
@@ -11,11 +11,11 @@ from grader.catalog import Group, Kernel, Lab, Role, Shape
 from grader.gpu.hardware import Card
 from grader.ir.nodes import Line
 from grader.judge import on_card, seeds, simulated, tasks
-from grader.judge.comparison import compare, is_poison
+from grader.judge.comparison import compare
 from grader.judge.outcome import Broke, Ran
 from grader.judge.task import Task, Tensors
 from grader.messages import _
-from grader.verdict import Assessment, Finding, Location, Outcome
+from grader.verdict import Assessment, Finding, JudgeFailed, Location, Outcome
 
 #: Lines of evidence that a finding gathers from several shapes.
 MAX_EVIDENCE = 6
@@ -50,38 +50,48 @@ class Submission:
 
     def correct(self, name: str, group: Group) -> Assessment:
         """Is the output right at the shapes of ``group``, on every family of inputs?"""
-        task = tasks.find(self.lab.id, name)
-        found: list[tuple[Shape, Finding]] = []
-        missing = False
+        run = self._simulate if self.card is None else self._launch
+        wrong: list[tuple[Shape, Finding]] = []
+        lacking: list[Finding] = []
         for shape in self.lab.kernel(name).group(group):
-            finding, lacking = self._correct_at(task, shape)
-            missing |= lacking
-            if finding is not None:
-                found.append((shape, self._veiled(finding, shape)))
-        outcome = Outcome.NOT_ASSESSED if missing else Outcome.FAILED if found else Outcome.PASSED
-        return Assessment(outcome, _told_once(found))
+            found = self._wrong_at(name, shape, run)
+            if isinstance(found, Finding):
+                wrong.append((shape, self._veiled(found, shape)))
+            elif isinstance(found, Broke):
+                lacking.append(self._veiled(found.finding, shape))
+        if wrong:
+            return Assessment(Outcome.FAILED, _told_once(wrong))
+        if lacking:
+            return Assessment(Outcome.NOT_ASSESSED, tuple(dict.fromkeys(lacking)))
+        return Assessment(Outcome.PASSED)
 
     def clean(self, name: str) -> Assessment:
         """Does the kernel touch only memory that exists, read only what was written, and write without races?
 
-        The simulator answers this, on every machine: it sees each access.
+        The simulator answers this, on every machine: it sees each access. A kernel that is right at no shape at
+        all earns nothing here: doing nothing is clean, too.
         """
         faults: list[tuple[Shape, Finding]] = []
-        wrote = False
+        lacking: list[Finding] = []
+        right = False
         for shape in self._untimed(name):
             found = self._admit(name, shape)
             if isinstance(found, Finding):
                 return Assessment(Outcome.FAILED, (self._veiled(found, shape),))
             for result in self._simulate(name, shape):
-                if isinstance(result, Broke):
-                    outcome = Outcome.NOT_ASSESSED if result.missing else Outcome.FAILED
-                    return Assessment(outcome, (self._veiled(result.finding, shape),))
-                faults += [(shape, self._veiled(finding, shape)) for finding in result.findings]
-                wrote |= not is_poison(result.output).all()
+                if isinstance(result, Ran):
+                    faults += [(shape, self._veiled(finding, shape)) for finding in result.findings]
+                elif result.missing:
+                    lacking.append(self._veiled(result.finding, shape))
+                else:
+                    faults.append((shape, self._veiled(result.finding, shape)))
+            right = right or self._wrong_at(name, shape, self._simulate) is None
         if faults:
             return Assessment(Outcome.FAILED, _told_once(faults))
-        if not wrote:
-            return Assessment(Outcome.FAILED, (Finding(_("The kernel writes nothing yet.")),))
+        if lacking:
+            return Assessment(Outcome.NOT_ASSESSED, tuple(dict.fromkeys(lacking)))
+        if not right:
+            return Assessment(Outcome.FAILED, (Finding(_("This counts once the kernel is right at one shape.")),))
         return Assessment(Outcome.PASSED)
 
     def fast(self, name: str) -> Assessment:
@@ -103,26 +113,28 @@ class Submission:
     def _untimed(self, name: str) -> tuple[Shape, ...]:
         return tuple(shape for shape in self.lab.kernel(name).shapes if shape.group is not Group.TIMED)
 
-    def _correct_at(self, task: Task, shape: Shape) -> tuple[Finding | None, bool]:
-        """What is wrong at ``shape`` (None: nothing), and whether that is our tools' fault."""
-        found = self._admit(task.kernel, shape)
+    def _wrong_at(
+        self, name: str, shape: Shape, run: Callable[[str, Shape], list[Ran | Broke]]
+    ) -> Finding | Broke | None:
+        """What is wrong at ``shape`` (None: nothing); a Broke if ``run`` lacks what it would take to tell."""
+        found = self._admit(name, shape)
         if isinstance(found, Finding):
-            return found, False
-        kernel = self.lab.kernel(task.kernel)
+            return found
+        task, kernel = tasks.find(self.lab.id, name), self.lab.kernel(name)
         output = next(p for p in kernel.parameters if p.role is Role.OUT)
-        results = self._simulate(task.kernel, shape) if self.card is None else self._launch(task.kernel, shape)
+        results = run(name, shape)
         for family, result in zip(task.families, results, strict=False):
             if isinstance(result, Broke):
-                return result.finding, result.missing
+                return result if result.missing else result.finding
             inputs = self._inputs(task, family, shape)
             reference = task.reference(inputs)
             mismatch = compare(output.name, result.output, reference, task.bound(inputs, reference))
             if mismatch is not None:
                 kind = _("inputs of the kind '{family}'").format(family=family)
-                return Finding(mismatch.message, mismatch.advice, evidence=(*mismatch.evidence, kind)), False
+                return Finding(mismatch.message, mismatch.advice, evidence=(*mismatch.evidence, kind))
         if len(results) != len(task.families):
-            raise RuntimeError(f"{len(results)} results for {len(task.families)} families of inputs")
-        return None, False
+            raise JudgeFailed(f"{len(results)} results for {len(task.families)} families of inputs")
+        return None
 
     def _inputs(self, task: Task, family: str, shape: Shape) -> Tensors:
         return task.inputs(family, shape, seeds.generator(self.seed, task.kernel, shape.name, family))

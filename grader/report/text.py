@@ -9,6 +9,11 @@ def describe_findings(findings: Iterable[Finding]) -> str:
     return "\n".join(describe(finding) for finding in findings)
 
 
+def printable(text: str) -> str:
+    """A student's text without control characters: they could rewrite what a terminal shows."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
+
+
 def describe(finding: Finding) -> str:
     """A finding on a few lines: what happened, where, the evidence, what to try."""
     lines = [finding.message]
@@ -17,4 +22,4 @@ def describe(finding: Finding) -> str:
     lines += [f"  {item}" for item in finding.evidence]
     if finding.advice:
         lines.append(f"  → {finding.advice}")
-    return "\n".join(lines)
+    return printable("\n".join(lines))

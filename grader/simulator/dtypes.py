@@ -77,6 +77,14 @@ class DType:
             return _to_float8(value, self.held).to(torch.float32)
         return value & self.high
 
+    def holds(self, value: object) -> bool:
+        """Can a constant of the IR with this dtype be this number?"""
+        if self.kind == "bool":
+            return isinstance(value, int) and value in (0, 1)
+        if self.is_int:
+            return isinstance(value, int) and self.low <= value <= self.high
+        return isinstance(value, float) or (isinstance(value, int) and abs(value) < 1 << 1023)
+
     def scalar(self, value: float) -> Value:
         """A number of the IR as a scalar."""
         if self.kind == "float":

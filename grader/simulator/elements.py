@@ -274,6 +274,7 @@ def compile_load(node: nodes.Load, scope: Scope) -> Code:
 def _scalar_load(access: Access) -> Evaluator:
     array, memory, dtype = access.array, access.array.memory, access.array.dtype
     element_bytes = access.element_bytes
+    threads = None if access.rank or memory.is_local else access.program.threads
 
     def run(state: State) -> Value:
         position = access.scalar_position(state)
@@ -283,6 +284,8 @@ def _scalar_load(access: Access) -> Evaluator:
             mask, state.mask = state.mask, None
             access.read_checks(Window(position, (), ()), state)
             state.mask = mask
+        if threads is not None and threads.read(array, position, access.line):
+            access._fault(FaultKind.RACE, state, 1, lambda: array.position(position))
         if memory.is_global:
             memory.bytes_read += element_bytes
         value = dtype.decode(array.flat[position])
@@ -342,7 +345,9 @@ def _scalar_store(access: Access, value: Code, scope: Scope) -> Callable[[State]
     array, memory, dtype = access.array, access.array.memory, access.array.dtype
     evaluate, program, line, element_bytes = value.run, access.program, access.line, access.element_bytes
     loads: list[Access] = []
-    if not memory.is_local:
+    threads = None if memory.is_local else program.threads
+    if threads is not None:
+        threads.stores(memory.storage)
         # Every thread runs this statement: what it reads it must not change.
         loads = [
             Access(part, scope, store=False)
@@ -358,12 +363,16 @@ def _scalar_store(access: Access, value: Code, scope: Scope) -> Callable[[State]
         if position is None:
             return
         window = Window(position, (), ())
-        if any(load.touches(position, state) for load in loads):
-            access._fault(FaultKind.RACE, state, 1, lambda: array.position(position))
+        race = any(load.touches(position, state) for load in loads)
         access.fault_where(FaultKind.RACE, array.foreign(window, state.block_number), state, window)
         array.prepare_write(window, None)
-        target = array.flat[position]
-        target.copy_(dtype.encode(dtype.tensor(result)))
+        target = array.flat[position : position + 1].view(torch.uint8)
+        before = target.tolist()
+        array.flat[position].copy_(dtype.encode(dtype.tensor(result)))
+        if threads is not None:
+            race |= threads.write(array, position, line, changed=target.tolist() != before)
+        if race:
+            access._fault(FaultKind.RACE, state, 1, lambda: array.position(position))
         array.mark(window, None, state.block_number)
         if memory.is_global:
             memory.bytes_written += element_bytes

@@ -137,6 +137,8 @@ def compile_expression(node: nodes.Expr, scope: Scope) -> Code:
     match node:
         case nodes.Const(dtype=dtype, value=value):
             found = scope.dtype(dtype)
+            if not found.holds(value):
+                raise scope.unsupported(_("the number {value} as {dtype}").format(value=show(node)[:40], dtype=dtype))
             return constant(found, found.scalar(value), scope.rank)
         case nodes.Var():
             code = scope.variables.get(node)

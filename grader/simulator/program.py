@@ -14,6 +14,7 @@ from grader.simulator.dtypes import DTYPES, DType
 from grader.simulator.expressions import Code, Scope, State, compile_expression, constant
 from grader.simulator.faults import FaultKind, Faults, Unsupported
 from grader.simulator.memory import Array, Memory, row_major
+from grader.simulator.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,6 +28,7 @@ class Program:
         self.kernel = kernel
         self.meter = meter
         self.faults = Faults()
+        self.threads = Threads(meter)
         self.memories: dict[nodes.Storage, Memory] = {}
         self.arrays: dict[nodes.Buffer, Array] = {}
         self.thread_variables = frozenset(kernel.thread_vars)

@@ -54,6 +54,17 @@ def run(
             return _run(kernel, tensors, meter, outputs)
     except RecursionError:
         raise OverBudget(_("the kernel is nested too deeply for the simulator"), kernel.line) from None
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        message = _("the kernel needs more memory in the simulator than the process may have")
+        raise OverBudget(message, kernel.line) from None
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """torch has no exception of its own for memory that the system doesn't give."""
+    signs = ("can't allocate memory", "DefaultCPUAllocator", "bad_alloc", "Cannot allocate memory")
+    return isinstance(error, MemoryError) or any(sign in str(error) for sign in signs)
 
 
 def _run(
@@ -81,7 +92,7 @@ def _run(
     state = State()
     state.vars = [0] * program.slots
     fresh = [program.memories[buffer.storage] for buffer in kernel.allocations]
-    _blocks(extents, slots, body, fresh, state, meter, kernel.line)
+    _blocks(extents, slots, body, fresh, state, program)
     written = tuple(
         _written(
             memory, program.arrays[buffer].shape, program.arrays[buffer].strides, program.arrays[buffer].factor
@@ -161,12 +172,12 @@ def _blocks(
     body: Callable[[State], None],
     fresh: list[Memory],
     state: State,
-    meter: Meter,
-    line: nodes.Line | None,
+    program: Program,
 ) -> None:
     total = prod(extents) if all(extent > 0 for extent in extents) else 0
     for number in range(total):
-        meter.spend(line)
+        program.meter.spend(program.kernel.line)
+        program.threads.barrier()
         rest, index = number, []
         for extent, slot in zip(extents, slots, strict=True):
             rest, here = divmod(rest, extent)

@@ -20,12 +20,14 @@ from grader.simulator.expressions import (
 from grader.simulator.faults import FaultKind
 from grader.simulator.nests import Nest, iota
 from grader.simulator.program import MAX_RANK, describe
+from grader.simulator.threads import holds_up
 from grader.simulator.tileops import TILE_OPS
 
 Runner = Callable[[State], None]
 
+BARRIER = "tirx.tvm_storage_sync"
 #: Calls that order threads or memory: a walk that is sequential has that order anyway.
-NO_EFFECT = frozenset({"tirx.tvm_storage_sync", "tl.sync_warp"})
+NO_EFFECT = frozenset({BARRIER, "tl.sync_warp"})
 ASSERTIONS = frozenset({"tl.device_assert", "tl.device_assert_with_msg"})
 
 
@@ -99,6 +101,8 @@ def _bind(node: nodes.Bind, scope: Scope) -> Runner:
     affine = None if loads or not value.varies else value.affine
     code = Code(value.dtype, evaluate, value.varies, value.constant, affine)
     slot = _variable(node.var, code, scope)
+    if value.constant is not None:
+        code.run = evaluate  # expressions of constants are evaluated before any variable has a value
     if not value.varies and value.dtype.is_int:
         code.affine = Affine(code.run, (0,) * scope.rank)
     elif affine is not None and scope.nest is not None and not _changes(node.value, scope.nest):
@@ -126,7 +130,10 @@ def _evaluate(value: nodes.Expr, scope: Scope) -> Runner:
         case nodes.Call(op=op) if op in TILE_OPS:
             if scope.rank:
                 raise scope.unsupported(_("'{op}' inside T.Parallel").format(op=op.rpartition(".")[2]))
-            return TILE_OPS[op](value, scope)
+            return _then_barrier(TILE_OPS[op](value, scope), value, scope)
+        case nodes.Call(op=op, args=(nodes.Text(value="shared" | "shared.dyn"),)) if op == BARRIER:
+            threads = scope.program.threads
+            return lambda state: threads.barrier()
         case nodes.Call(op=op) if op in NO_EFFECT:
             return lambda state: None
         case nodes.Call(op=op) if op in ASSERTIONS and value.args:
@@ -140,6 +147,18 @@ def _evaluate(value: nodes.Expr, scope: Scope) -> Runner:
         case nodes.Call(op=op):
             raise scope.unsupported(_("the operator '{op}'").format(op=op))
     raise scope.unsupported(_("the statement '{what}'").format(what=describe(value)))
+
+
+def _then_barrier(runner: Runner, node: nodes.Expr | nodes.Stmt, scope: Scope) -> Runner:
+    if not holds_up(node):
+        return runner
+    threads = scope.program.threads
+
+    def run(state: State) -> None:
+        runner(state)
+        threads.barrier()
+
+    return run
 
 
 def _assertion(call: nodes.Call, scope: Scope) -> Runner:
@@ -318,7 +337,7 @@ def _parallel(node: nodes.For, scope: Scope) -> Runner:
         if outermost:
             nest.end()
 
-    return run
+    return _then_barrier(run, node, scope) if outermost else run
 
 
 def _axes(node: nodes.Stmt, scope: Scope) -> list[Axis]:

@@ -11,7 +11,7 @@ import torch
 
 from grader.ir import nodes
 from grader.messages import _
-from grader.simulator.dtypes import DType, cast
+from grader.simulator.dtypes import DTYPES, DType, cast
 from grader.simulator.expressions import Scope, State, compile_expression, integer, scalar, truth
 from grader.simulator.faults import FaultKind
 from grader.simulator.memory import Array, Memory, Window
@@ -313,6 +313,7 @@ def fill(call: nodes.Call, scope: Scope) -> Runner:
 
 #: Operations of a matrix product that cost as much as one element of elementwise work.
 GEMM_WORK = 32
+POLICIES = (0, 1, 2)  # how warps share the work: square, by rows, by columns
 HALF_STEP = 16  # depth of the tensor core's product, after which a half accumulator is rounded
 
 
@@ -320,9 +321,16 @@ def gemm(call: nodes.Call, scope: Scope) -> Runner:
     """C += A B, of exactly converted operands, in C's dtype. Arguments: see TileLang's gemm_op.py."""
     _arguments(call, scope, 13)
     a, b, c = (Tile(arg, call, scope) for arg in call.args[:3])
-    transpose_a, transpose_b = (_constant(arg, scope) for arg in call.args[3:5])
+    transpose_a, transpose_b = (_flag(arg, call, scope) for arg in call.args[3:5])
+    stated = [integer(arg, scope, _("a size of a matrix product")).run for arg in call.args[5:8]]
+    place = [integer(arg, scope, _("a tile's position")).run for arg in call.args[11:13]]
+    policy, barrier = _constant(call.args[8], call, scope), _constant(call.args[10], call, scope)
+    if policy not in POLICIES or barrier:
+        raise scope.unsupported(_("'{op}' with these options").format(op=_name(call)))
     clear = truth(call.args[9], scope) if _is_truth(call.args[9]) else integer(call.args[9], scope, "clear_accum")
     scalar(clear, scope, "clear_accum")
+    if clear.constant is not None and clear.constant not in (0, 1):
+        raise scope.unsupported(_("'{op}' whose options are neither true nor false").format(op=_name(call)))
     for tile in (a, b, c):
         if len(tile.array.shape) < 2:
             raise scope.unsupported(_("a matrix product of tiles of one dimension"))
@@ -341,6 +349,10 @@ def gemm(call: nodes.Call, scope: Scope) -> Runner:
         plain = all(size == 1 for sizes in (x_sizes, y_sizes, z_sizes) for size in sizes[:-2])
         if [x_sizes[-2:], y_sizes[-2:]] != [*shapes] or not plain or min(m, n, k) < 1:
             raise scope.unsupported(_("a matrix product of tiles whose shapes don't fit"))
+        if [size(state) for size in stated] != [m, n, k]:
+            raise scope.unsupported(_("a matrix product whose sizes M, N, K are not those of its tiles"))
+        if [low(state) for low in place] != c.mins(state)[-2:]:
+            raise scope.unsupported(_("a matrix product whose result's position is not that of its tile"))
         meter.spend(line, m * n * k // GEMM_WORK)
         meter.room((m * k + k * n + 2 * m * n) * 8, line)
         operations["gemm"] = operations.get("gemm", 0) + 2 * m * n * k
@@ -358,10 +370,19 @@ def _is_truth(node: nodes.Expr) -> bool:
     return node.dtype == "bool"
 
 
-def _constant(node: nodes.Expr, scope: Scope) -> int:
-    if not isinstance(node, nodes.Const) or not isinstance(node.value, int):
-        raise scope.unsupported(_("a tile operation whose options are not constants"))
+def _constant(node: nodes.Expr, call: nodes.Call, scope: Scope) -> int:
+    dtype = DTYPES.get(node.dtype)
+    known = isinstance(node, nodes.Const) and dtype is not None and dtype.kind != "float"
+    if not known or not dtype.holds(node.value):
+        raise scope.unsupported(_("'{op}' whose options are no integer constants").format(op=_name(call)))
     return int(node.value)
+
+
+def _flag(node: nodes.Expr, call: nodes.Call, scope: Scope) -> bool:
+    value = _constant(node, call, scope)
+    if value not in (0, 1):
+        raise scope.unsupported(_("'{op}' whose options are neither true nor false").format(op=_name(call)))
+    return bool(value)
 
 
 Product = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
@@ -458,7 +479,7 @@ def reduce(call: nodes.Call, scope: Scope) -> Runner:
     _arguments(call, scope, 5)
     source, target = Tile(call.args[0], call, scope), Tile(call.args[1], call, scope)
     kind = call.args[2].value if isinstance(call.args[2], nodes.Text) else ""
-    dim, clear = _constant(call.args[3], scope), bool(_constant(call.args[4], scope))
+    dim, clear = _constant(call.args[3], call, scope), _flag(call.args[4], call, scope)
     if kind not in REDUCTIONS or not 0 <= dim < len(source.array.shape):
         raise scope.unsupported(_("the reduction '{kind}' along dimension {dim}").format(kind=kind, dim=dim))
     each, along, join = REDUCTIONS[kind]

@@ -10,7 +10,7 @@ from grader.messages import _
 from grader.report import notebook as html
 from grader.report.terminal import render
 from grader.report.text import describe
-from grader.verdict import Finding, Unusable
+from grader.verdict import Finding, JudgeFailed, Unusable
 
 
 def check_kernel(kernel: Any, part: str | None, device: str) -> None:
@@ -29,6 +29,10 @@ def check_kernel(kernel: Any, part: str | None, device: str) -> None:
         verdict = judge_capture(capture, device=device, part=part)
     except Unusable as error:
         _show_finding(error.finding)
+        return
+    except JudgeFailed as error:
+        message = _("The judge itself failed. That is our fault, and nothing was decided. Please report this:")
+        _show_finding(Finding(message, evidence=tuple(str(error).splitlines()[-15:])))
         return
     shell = _shell()
     if shell is None or not hasattr(shell, "kernel"):

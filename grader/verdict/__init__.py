@@ -83,7 +83,10 @@ class Assessment:
 
 @dataclass(frozen=True)
 class Check:
-    """One test's result. ``cell`` is the grade_id of the nbgrader cell that its points belong to."""
+    """One test's result. ``cell`` is the grade_id of the nbgrader cell that its points belong to.
+
+    ``free`` points may be earned by a notebook that nobody has touched.
+    """
 
     name: str
     title: str
@@ -94,6 +97,7 @@ class Check:
     findings: tuple[Finding, ...] = ()
     figures: tuple[Figures, ...] = ()
     seconds: float = 0.0
+    free: bool = False
 
     @property
     def waiting(self) -> float:
@@ -137,8 +141,9 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """True if something was assessed and all of it passed in full."""
-        return bool(self.checks) and self.assessed_max > 0 and self.points == self.assessed_max
+        """True if all that was assessed passed in full, and that is more than the free points."""
+        earned = any(check.outcome is Outcome.PASSED and not check.free for check in self.checks)
+        return earned and self.points == self.assessed_max
 
 
 class Unusable(Exception):
@@ -151,6 +156,10 @@ class Unusable(Exception):
 
 class Unavailable(Unusable):
     """The judge lacks something (a GPU, the official run's part): not the submission's fault, so never a zero."""
+
+
+class JudgeFailed(RuntimeError):
+    """A fault of ours: nothing was decided. The message is the detail that whoever mends it needs."""
 
 
 _verdict = TypeAdapter(Verdict)
