@@ -138,7 +138,7 @@ def compile_expression(node: nodes.Expr, scope: Scope) -> Code:
         case nodes.Const(dtype=dtype, value=value):
             found = scope.dtype(dtype)
             if not found.holds(value):
-                raise scope.unsupported(_("the number {value} as {dtype}").format(value=show(node)[:40], dtype=dtype))
+                raise scope.unsupported(_("a number that no {dtype} can be").format(dtype=dtype))
             return constant(found, found.scalar(value), scope.rank)
         case nodes.Var():
             code = scope.variables.get(node)

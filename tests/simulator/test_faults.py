@@ -1,5 +1,6 @@
 """Every kind of fault: found where it is, with its line, block and element, and not where it isn't."""
 
+import pytest
 import tilelang.language as T
 import torch
 
@@ -26,6 +27,38 @@ def test_out_of_bounds_of_global_memory(simulate, line_of):
     ]
     assert result.faults[0].expression == "X[bx * 64 + i]"
     assert torch.equal(y, x + 1)
+
+
+@pytest.mark.parametrize("m", [3, 4, 7])
+@pytest.mark.parametrize("n", [4, 6, 8])
+@pytest.mark.parametrize("guard", ["none", "rows", "columns", "both"])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_missing_guard_of_two_loops(simulate, m, n, guard, transposed):
+    """Whichever dimensions leave the buffer, each alone or together, loads and stores are faults, no crash."""
+    rows, columns = (2 * m, n) if transposed else (m, n)
+    block = 4
+
+    @T.prim_func
+    def main(X: T.Tensor((rows, columns), "float32"), Y: T.Tensor((rows, columns), "float32")):
+        with T.Kernel(T.ceildiv(columns, block), T.ceildiv(rows, block), threads=32) as (bx, by):
+            for i, j in T.Parallel(block, block):
+                r = by * block + (j if transposed else i)
+                c = bx * block + (i if transposed else j)
+                if (guard in ("none", "columns") or r < rows) and (guard in ("none", "rows") or c < columns):
+                    Y[r, c] = X[r, c] + X[r, 0] + X[0, c]
+
+    x, y = torch.randn(rows, columns), torch.full((rows, columns), NAN)
+    result = simulate(main, x, y, faulty=True)
+    up = -(-rows // block) * block if guard in ("none", "columns") else rows
+    right = -(-columns // block) * block if guard in ("none", "rows") else columns
+    missing = up * right - rows * columns
+    writes = [fault for fault in result.faults if fault.kind == "out_of_bounds_write"]
+    assert sum(fault.count for fault in writes) == missing
+    assert bool(result.faults) == bool(missing)
+    for fault in result.faults:
+        assert fault.index[0] >= rows or fault.index[1] >= columns
+        assert fault.index[0] < up and fault.index[1] < right  # noqa: PT018
+    assert torch.equal(y, x + x[:, :1] + x[:1])
 
 
 def test_negative_indices(simulate):
@@ -282,6 +315,232 @@ def test_statements_that_every_thread_runs(simulate, line_of):
 
     result = simulate(main, torch.zeros(4), faulty=True)
     assert seen(result) == [("race", "a", line_of("twice"), (0, 0, 0), (0,), 1)]
+
+
+@T.macro
+def _counter(a, w, X):
+    v = T.alloc_var("float32", init=0.0)
+    for _k in T.serial(4):
+        v = a[0] + 1.0
+        a[0] = v
+
+
+@T.macro
+def _let(a, w, X):
+    t = a[0] + 1.0
+    a[0] = t
+
+
+@T.macro
+def _serial_sum(a, w, X):
+    v = T.alloc_var("float32", init=0.0)
+    for k in T.serial(4):
+        v = v + a[k]
+    a[0] = v
+
+
+@T.macro
+def _ping_pong(a, w, X):
+    for _k in T.serial(4):
+        a[1] = a[0]
+        a[0] = a[1] * 2.0
+
+
+@T.macro
+def _swap(a, w, X):
+    t = a[0]
+    a[0] = a[1]
+    a[1] = t
+
+
+@T.macro
+def _test_and_set(a, w, X):
+    if a[0] == 1.0:
+        a[0] = 2.0
+
+
+@T.macro
+def _backwards(a, w, X):
+    for k in T.serial(3):
+        a[k] = a[k + 1]
+    for k in T.serial(3):
+        a[k + 1] = a[k]
+
+
+@T.macro
+def _rewritten(a, w, X):
+    v = T.alloc_var("float32", init=0.0)
+    for k in T.serial(4):
+        a[0] = T.cast(k, "float32")
+        v = v + a[0]
+
+
+@T.macro
+def _written_twice(a, w, X):
+    a[0] = 5.0
+    a[0] = 6.0
+    w[0] = a[0]
+
+
+@T.macro
+def _through_a_view(a, w, X):
+    flat = T.view(a, (8,), dtype="float16")
+    w[0] = a[0]
+    flat[1] = T.float16(3.0)
+
+
+@T.macro
+def _fills_registers(a, w, X):
+    v = T.alloc_var("float32", init=0.0)
+    f = T.alloc_fragment((4,), "float32")
+    v = a[0]
+    T.fill(f, 1.0)
+    a[0] = v + 1.0
+
+
+RACES = [_counter, _let, _serial_sum, _ping_pong, _swap, _test_and_set, _backwards, _rewritten, _written_twice]
+RACES += [_through_a_view, _fills_registers]
+
+
+@T.macro
+def _constants(a, w, X):
+    for _k in T.serial(4):
+        a[0] = 7.0
+        a[1] = 8.0
+        w[0] = a[0] + a[1]
+    a[2] = 1.0
+    a[2] = 2.0
+
+
+@T.macro
+def _inputs(a, w, X):
+    for k in T.serial(4):
+        a[k] = X[k] * 2.0
+    w[0] = a[0] + a[3]
+
+
+@T.macro
+def _chain(a, w, X):
+    for k in T.serial(3):
+        a[k + 1] = a[k] + 1.0
+    w[0] = a[3]
+
+
+@T.macro
+def _fenced(a, w, X):
+    v = T.alloc_var("float32", init=0.0)
+    for _k in T.serial(3):
+        v = a[0] + 1.0
+        T.sync_threads()
+        a[0] = v
+        T.sync_threads()
+
+
+@T.macro
+def _tiles_between(a, w, X):
+    v = T.alloc_var("float32", init=0.0)
+    for _k in T.serial(3):
+        v = v + a[0]
+        T.copy(X[0:4], a)
+        v = v + a[1]
+        for i in T.Parallel(4):
+            a[i] = a[i] + 1.0
+
+
+@T.macro
+def _reduced(a, w, X):
+    v = T.alloc_var("float32", init=0.0)
+    f = T.alloc_fragment((4,), "float32")
+    r = T.alloc_fragment((1,), "float32")
+    T.copy(X[0:4], f)
+    T.reduce_sum(f, r, dim=0)
+    v = r[0]
+    T.reduce_max(f, r, dim=0)
+    v = v + r[0]
+
+
+@T.macro
+def _own(a, w, X):
+    v = T.alloc_var("float32", init=0.0)
+    w[0] = 0.0
+    for k in T.serial(4):
+        w[0] = w[0] + X[k]
+        w[1] = w[0]
+        w[0] = w[1]
+        v = v * 2.0
+    a[0] = w[0] + v
+
+
+NO_RACES = [_constants, _inputs, _chain, _fenced, _tiles_between, _reduced, _own]
+
+
+def _on_chip(body, alloc):
+    @T.prim_func
+    def main(X: T.Tensor((4,), "float32"), Y: T.Tensor((2, 4), "float32")):
+        with T.Kernel(2, threads=32) as bx:
+            a = alloc((4,), "float32")
+            w = T.alloc_local((2,), "float32")
+            T.copy(X, a)
+            body(a, w, X)
+            T.copy(a, Y[bx, 0:4])
+
+    return main
+
+
+def _in_global(body):
+    @T.prim_func
+    def main(X: T.Tensor((4,), "float32"), Y: T.Tensor((4,), "float32")):
+        with T.Kernel(1, threads=32) as _bx:
+            w = T.alloc_local((2,), "float32")
+            body(Y, w, X)
+
+    return main
+
+
+def _run_by_every_thread(simulate, body, memory):
+    x = torch.tensor([1.0, 2.0, 3.0, 5.0])
+    if memory == "global":
+        return simulate(_in_global(body), x, x.clone(), faulty=True, outputs=())
+    alloc = T.alloc_shared if memory == "shared" else T.alloc_fragment
+    return simulate(_on_chip(body, alloc), x, torch.zeros(2, 4), faulty=True)
+
+
+def _named(body):
+    return body.orig_func.__name__
+
+
+@pytest.mark.parametrize("memory", ["shared", "global", "fragment"])
+@pytest.mark.parametrize("body", RACES, ids=_named)
+def test_races_of_statements_that_every_thread_runs(simulate, body, memory):
+    if memory == "global" and body is _through_a_view:
+        pytest.skip("views are of memory on the chip")
+    result = _run_by_every_thread(simulate, body, memory)
+    assert {str(fault.kind) for fault in result.faults} == {"race"}
+    assert {fault.buffer for fault in result.faults} <= {"Y" if memory == "global" else "a", "flat"}
+    assert len({fault.line for fault in result.faults}) == len(result.faults)
+
+
+@pytest.mark.parametrize("memory", ["shared", "global"])
+@pytest.mark.parametrize("body", NO_RACES, ids=_named)
+def test_statements_that_are_the_same_for_every_thread_are_no_race(simulate, body, memory):
+    if memory == "global" and body is _tiles_between:
+        pytest.skip("tile operations on global memory alone are no barrier")
+    assert _run_by_every_thread(simulate, body, memory).faults == ()
+
+
+def test_blocks_are_no_threads(simulate):
+    """What one block read, another block's threads read at another time: that is for other checks."""
+
+    @T.prim_func
+    def main(X: T.Tensor((4,), "float32"), Y: T.Tensor((4,), "float32")):
+        with T.Kernel(4, threads=32) as bx:
+            a = T.alloc_shared((1,), "float32")
+            a[0] = X[bx]
+            Y[bx] = a[0]
+
+    x, y = torch.randn(4), torch.full((4,), NAN)
+    simulate(main, x, y)
+    assert torch.equal(x, y)
 
 
 def test_a_copy_onto_itself(simulate):

@@ -4,6 +4,7 @@ import dataclasses
 import random
 
 import pytest
+import tilelang.language as T
 import torch
 from simulated_kernels import attention, matmul, odd, softmax, threads_own, vector_add
 
@@ -31,6 +32,7 @@ class Damage:
             if isinstance(node, nodes.Var):
                 self.variables.append(node)
             (self.statements if isinstance(node, nodes.Stmt) else self.expressions).append(node)
+        self.guards = self.pick((0.0, 0.0, 0.5, 1.0))  # how many guards of stores are left out
         self.kernel = dataclasses.replace(
             kernel,
             body=self.change(kernel.body),
@@ -49,6 +51,8 @@ class Damage:
     def change(self, node):
         if self.hit():
             return self.replace(node)
+        if isinstance(node, nodes.If) and self.random.random() < self.guards:
+            return self.change(node.then)
         changed = {}
         for item in dataclasses.fields(node):
             value = getattr(node, item.name)
@@ -63,7 +67,20 @@ class Damage:
                 changed[item.name] = tuple(items)
             elif isinstance(value, nodes.Buffer) and self.hit():
                 changed[item.name] = self.pick(self.buffers)
-        return dataclasses.replace(node, **changed) if changed else node
+        node = dataclasses.replace(node, **changed) if changed else node
+        return self.bind(node) if isinstance(node, nodes.Store) and self.random.random() < 0.1 else node
+
+    def bind(self, store: nodes.Store) -> nodes.Stmt:
+        """A store of a value that is bound to a name first, constants and what is computed of them too."""
+        dtype = store.value.dtype
+        constant = nodes.Const(dtype, 0.5 if "float" in dtype else True if dtype == "bool" else 2)
+        names = [nodes.Var(dtype, f"n{number}") for number in range(3)]
+        op = self.pick(["Add", "Mul", "Sub", "Min", "Max"])
+        second = nodes.Cast(dtype, nodes.Cast(self.pick(DTYPES), names[0]))
+        binds = [constant, second, nodes.Binary(dtype, op, names[0], names[1])]
+        steps = [nodes.Bind(store.line, *pair) for pair in zip(names, binds, strict=True)]
+        value = self.pick([names[2], nodes.Binary(dtype, op, store.value, names[2])])
+        return nodes.Seq(store.line, (*steps, dataclasses.replace(store, value=value)))
 
     def buffer(self, buffer: nodes.Buffer) -> nodes.Buffer:
         if not self.hit():
@@ -93,14 +110,34 @@ class Damage:
                 return self.pick(self.expressions)
 
     def number(self) -> nodes.Const:
-        dtype = self.pick(DTYPES)
-        value = self.pick(NUMBERS)
-        if "float" in dtype:
+        dtype = self.pick(["int32", self.pick(DTYPES)])
+        value = self.pick([number for number in NUMBERS if -(2**31) <= number < 2**31])
+        if "float" in dtype or self.random.random() < 0.1:
             value = self.pick([0.0, 1.5, -1e30, float("inf"), float("nan")])
-        return nodes.Const("int32" if self.random.random() < 0.5 and "float" not in dtype else dtype, value)
+        elif self.random.random() < 0.1:
+            value = self.pick(NUMBERS)
+        return nodes.Const(dtype, value)
+
+
+@T.prim_func
+def unguarded(X: T.Tensor((10, 7), "float32"), Y: T.Tensor((10, 7), "float32")):
+    with T.Kernel(2, 3, threads=32) as (bx, by):
+        s = T.alloc_shared((4, 4), "float32")
+        v = T.alloc_var("float32")
+        half = T.float32(0.5)
+        for i, j in T.Parallel(4, 4):
+            s[i, j] = X[by * 4 + i, bx * 4 + j] * half
+        v = s[0, 0] + half
+        s[0, 1] = v
+        for i, j in T.Parallel(4, 4):
+            if by * 4 + i < 10:
+                Y[by * 4 + i, bx * 4 + j] = s[i, j] + s[3 - i, 0] + X[by * 4 + i, 0]
+            if bx * 4 + j < 7:
+                Y[by * 4 + i, bx * 4 + j] += s[0, j] - X[i, bx * 4 + j - i]
 
 
 KERNELS = {
+    "unguarded": unguarded,
     "add": vector_add(300, 64),
     "matmul": matmul(40, 24, 20, blocks=(16, 16, 16)),
     "softmax": softmax(5, 33, 2),

@@ -1,8 +1,12 @@
 """What the simulator can't do it names; what would cost too much it stops; wrong tensors it doesn't take."""
 
 import dataclasses
+import itertools
+import multiprocessing
+import resource
 import time
 
+import psutil
 import pytest
 import tilelang.language as T
 import torch
@@ -193,15 +197,101 @@ def test_malformed_kernels_are_refused_by_name(body, named):
     assert caught.value.line == LINE
 
 
-def test_options_of_tile_operations_must_be_integers():
-    tile = nodes.Buffer("a", "float32", (const(8), const(8)), (), nodes.Storage("a", "shared.dyn"))
-    region = nodes.Region("handle", tile, (const(0), const(0)), (const(8), const(8)), 3)
-    wrong = const(float("nan"), "float32")
-    reduction = nodes.Call(
-        "handle", "tl.tileop.reduce", (region, region, nodes.Text("handle", "sum"), wrong, const(True, "bool"))
-    )
-    with pytest.raises(Unsupported, match="options"):
-        run(kernel(nodes.Evaluate(LINE, reduction), allocations=[tile]), [torch.zeros(64)])
+TILE = nodes.Buffer("a", "float32", (const(8), const(8)), (), nodes.Storage("a", "shared.dyn"))
+WHOLE = nodes.Region("handle", TILE, (const(0), const(0)), (const(8), const(8)), 3)
+NO, NULL = const(False, "bool"), const(0)
+REDUCTION = (WHOLE, WHOLE, nodes.Text("handle", "sum"), NULL, NO)
+PRODUCT = (WHOLE, WHOLE, WHOLE, NO, NO, const(8), const(8), const(8), NULL, NO, NULL, NULL, NULL)
+NO_NUMBERS = [const(value, dtype) for value in (float("nan"), float("inf"), 0.5) for dtype in ("float32", "int32")]
+NO_NUMBERS += [const(2**31), const(-1, "uint8"), const(2, "bool"), const(0.0, "bool"), const(0, "handle")]
+NO_NUMBERS += [nodes.Var("int32", "free"), nodes.Text("int32", "0"), WHOLE]
+
+
+def tile_operation(op, args, position, value):
+    args = (*args[:position], value, *args[position + 1 :])
+    call = nodes.Call("handle", f"tl.tileop.{op}", args)
+    run(kernel(nodes.Evaluate(LINE, call), allocations=[TILE]), [torch.zeros(64)])
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS)
+@pytest.mark.parametrize(
+    ("op", "args", "position"),
+    [*(("reduce", REDUCTION, position) for position in (3, 4))]
+    + [("gemm", PRODUCT, position) for position in range(3, 13)],
+)
+def test_options_of_tile_operations_must_be_integers(op, args, position, value):
+    with pytest.raises(Unsupported) as caught:
+        tile_operation(op, args, position, value)
+    assert caught.value.line == LINE
+
+
+@pytest.mark.parametrize("value", [-5, 1, 7, 9, 16, 2**31 - 1])
+@pytest.mark.parametrize("position", range(3, 13))
+def test_what_a_product_says_must_follow_from_its_tiles(position, value):
+    if value == 1 and position in (3, 4, 8, 9):  # transposed, another policy, cleared
+        tile_operation("gemm", PRODUCT, position, const(value))
+    else:
+        with pytest.raises(Unsupported):
+            tile_operation("gemm", PRODUCT, position, const(value))
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        *((value, "int32") for value in (2**31, 2**32 + 200, -(2**31) - 1, 0.0, float("nan"), "0", None)),
+        *((-1, "uint32"), (2**32, "uint32"), (128, "int8"), (256, "uint8"), (2**63, "int64")),
+        *((2**20000, "int64"), (2**20000, "float32"), (None, "float32"), (2, "bool"), (float("inf"), "bool")),
+    ],
+    ids=itertools.count(),
+)
+def test_numbers_must_fit_their_dtype(value, dtype):
+    condition = nodes.Binary("bool", "EQ", const(value, dtype), const(value, dtype))
+    with pytest.raises(Unsupported, match=dtype) as caught:
+        run(kernel(nodes.If(LINE, condition, NOTHING, None)), [torch.zeros(64)])
+    assert caught.value.line == LINE
+
+
+def starve(sender):
+    """Many values that are alive at once, each small enough, in a process that may have little memory."""
+
+    def body(y):
+        def inside(i):
+            values = [nodes.Binary("int32", "Add", i, const(n)) for n in range(100)]
+            names = [nodes.Var("int32", f"v{n}") for n in range(100)]
+            binds = [nodes.Bind(LINE, var, value) for var, value in zip(names, values, strict=True)]
+            return nodes.Seq(LINE, (*binds, store(y, const(0))))
+
+        return loop(1 << 22, inside, nodes.PARALLEL)
+
+    torch.set_num_threads(1)
+    limit = psutil.Process().memory_info().vms + (400 << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    try:
+        run(kernel(body), [torch.zeros(64)])
+    except Exception as error:
+        sender.send((type(error).__name__, str(error)))
+    else:
+        sender.send(("nothing", ""))
+
+
+def test_memory_that_the_system_refuses_is_over_budget():
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=starve, args=(sender,))
+    process.start()
+    assert receiver.poll(30)
+    name, message = receiver.recv()
+    process.join()
+    assert name == "OverBudget", message
+    assert "memory" in message
+
+
+def test_errors_of_ours_are_not_taken_for_a_lack_of_memory(monkeypatch):
+    def broken(*_):
+        raise RuntimeError("The expanded size of the tensor")
+
+    monkeypatch.setitem(run.__globals__, "survey", broken)
+    with pytest.raises(RuntimeError, match="expanded"):
+        run(kernel(NOTHING), [torch.zeros(64)])
 
 
 def test_views_larger_than_their_memory_are_refused():

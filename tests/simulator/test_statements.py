@@ -230,3 +230,29 @@ def test_every_block_has_fresh_memory(simulate):
     assert y[1:].isnan().all()
     (fault,) = result.faults
     assert (fault.kind, fault.buffer, fault.block, fault.count) == ("uninitialised_read", "a", (1, 0, 0), 3)
+
+
+def test_constants_that_have_a_name(simulate):
+    """Names of constants may stand wherever their numbers may, inside and outside T.Parallel, of any dtype."""
+
+    @T.prim_func
+    def main(X: T.Tensor((8,), "float32"), Y: T.Tensor((8,), "float32"), Z: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32) as _bx:
+            half = T.float32(0.5)
+            quarter = half * T.float32(0.5)
+            three = T.int32(3)
+            six = three * 2
+            small = T.cast(half, "float16")
+            off = half > quarter
+            for i in T.Parallel(8):
+                more = T.exp(half) + T.max(quarter, half) + T.cast(T.cast(small, "float32"), "float32")
+                again = more * half
+                if off and i < six + 2:
+                    Y[i] = X[i] * half + again + T.cast(six // three, "float32")
+                    Z[(i + six + 2) % 8] = T.if_then_else(off, -half, quarter)
+
+    x, y, z = torch.randn(8), torch.full((8,), float("nan")), torch.full((8,), float("nan"))
+    simulate(main, x, y, z)
+    more = torch.tensor(0.5).exp() + 1.0
+    assert torch.allclose(y, x * 0.5 + more * 0.5 + 2.0)
+    assert torch.equal(z, torch.full((8,), -0.5))
