@@ -17,7 +17,7 @@ $(READY): requirements.lock pyproject.toml docker/setup-venv.sh
 	@sh docker/setup-venv.sh "$(PYTHON)" "$(VENV)"
 	@touch $@
 
-lab: $(READY)    ## Start JupyterLab on 127.0.0.1 with the labs open.
+lab: $(READY)    ## Start JupyterLab on 127.0.0.1, and print the address of the labs.
 	@$(BIN)/tilelab lab --port $(PORT)
 
 demo: $(READY)   ## Grade right, wrong, untouched and hostile notebooks, and print the table.

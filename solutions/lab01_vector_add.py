@@ -36,11 +36,13 @@ from grader import check
 # cut the vectors into *tiles* of `block_N` elements and give each block one tile:
 #
 # ```text
-# element   0        1024       2048       3072      N = 3500
-#           |----------|----------|----------|----------|
-# block     bx = 0     bx = 1     bx = 2     bx = 3  ^^^^
-#                                                     the last tile sticks out:
-#                                                     elements 3500 to 4095 don't exist
+# element   0         1024      2048      3072      4096
+#           |---------|---------|---------|---------|
+# block       bx = 0    bx = 1    bx = 2    bx = 3
+#                                             ^
+#                                  N = 3500 lies here: from there on
+#                                  the last tile sticks out, and elements
+#                                  3500 to 4095 don't exist
 # ```
 #
 # Block `bx` looks after the elements from `bx * block_N` on. We need `ceil(N / block_N)` blocks, which TileLang
@@ -51,12 +53,12 @@ from grader import check
 #
 # This kernel doubles a vector. Read it from the outside in:
 #
-# * `@tilelang.jit` marks a function that *builds* a kernel. Its arguments (`N`, `block_N`) are known when the
+# * `@tilelang.jit` marks a function that *builds* a kernel (`out_idx=[-1]`: its last tensor is the result). Its arguments (`N`, `block_N`) are known when the
 #   kernel is built, so a kernel is made for each size.
 # * `@T.prim_func` is the kernel itself. Its parameters are tensors with a shape and a dtype.
 # * `with T.Kernel(...) as bx` starts the blocks; `bx` is the number of the block.
 # * `for i in T.Parallel(block_N)` goes over the tile. The iterations are shared out among the block's threads and
-#   run at the same time, so they must not depend on each other.
+#   run at the same time, so they must not depend on each other. (A plain `for ... in range` would be no such loop.)
 #
 # It only works if `N` is a multiple of `block_N`.
 
@@ -130,7 +132,7 @@ check(vector_add, "fast")
 # %% [markdown] tags=["lang-en"]
 # ## Try it
 #
-# Does the tile's size matter? Change `block_N` to 256 and to 4096 (and back), and check again. What do you expect
+# (Without a GPU: predict, and keep the measuring for later.) Does the tile's size matter? Change `block_N` to 256 and to 4096 (and back), and check again. What do you expect
 # for a kernel that waits for memory?
 #
 # **Read next:** lab 02, where data is used more than once, and where the tile's size decides everything.

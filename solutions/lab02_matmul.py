@@ -153,8 +153,9 @@ check(matmul, "right")
 
 # %% [markdown] tags=["lang-en"]
 # **How exact must it be?** The judge computes the product in fp64 and derives from the types, the length of the sum
-# and the magnitude of its terms how far a right kernel can be off. An fp32 fragment passes easily; an fp16 fragment
-# does not. Try it: change the fragment's dtype, and look at which inputs give it away.
+# and the magnitude of its terms how far a right kernel can be off. It tries several kinds of inputs: normal ones,
+# sums whose terms nearly cancel, rows with a single 1, large values. An fp32 fragment passes easily; an fp16 fragment
+# does not. Try it: change the fragment's dtype.
 
 # %% [markdown] tags=["lang-en"]
 # ## How fast can it be?
@@ -171,8 +172,8 @@ check(matmul, "fast")
 # %% [markdown] tags=["lang-en"]
 # ## Try it
 #
+# (Without a GPU: predict, count, and keep the measuring for later.)
+#
 # * What does `num_stages=1` cost? And 128×128×32 tiles? Predict first, then measure.
 # * Store the fragment without the detour: `T.copy(C_tile, C[...])`. It is right, and shorter. How much slower is it?
 # * Count: with 128×256 tiles, how often is each element of `A` read from global memory for N = 4096? And of `B`?
-#
-# **Read next:** lab 03, which searches the best tiles for you.

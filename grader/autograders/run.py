@@ -31,6 +31,7 @@ def judge_notebook(
     """
     from grader.capture.run import capture_notebook
 
+    _must_have(device)
     lab = catalog.find(lab_id)
     capture = capture_notebook(notebook, extended(lab) if official_run else lab)
     return judge_capture(capture, device=device, official_run=official_run, seed=seed)
@@ -50,13 +51,9 @@ def judge_capture(
     a local run uses one that is always the same, an official run the course's secret one.
     """
     lab = _lab(capture)
-    if device == "gpu" and hardware.judging_card() is None:
-        raise Unavailable(
-            Finding(
-                _("There is no GPU here that could judge."),
-                _("'tilelab doctor' says what is missing; --device sim uses the simulator."),
-            )
-        )
+    _must_have(device)
+    if official_run:
+        _must_hold(extended(lab), capture)
     if official_run and seed is None:
         from grader.autograders.private.seeds import seed_for
 
@@ -84,6 +81,29 @@ def judge_capture(
     if missing:
         raise JudgeFailed(f"these checks were not run: {', '.join(sorted(missing))}")
     return judged
+
+
+def _must_have(device: str) -> None:
+    """Before anything is run, or touched."""
+    if device == "gpu" and hardware.judging_card() is None:
+        raise Unavailable(
+            Finding(
+                _("There is no GPU here that could judge."),
+                _("'tilelab doctor' says what is missing; --device sim uses the simulator."),
+            )
+        )
+
+
+def _must_hold(lab: catalog.Lab, capture: Capture) -> None:
+    """The capture must have been made for the official run, or every check would fail for want of its shapes."""
+    wanted = {(kernel.name, shape.name) for kernel in lab.kernels for shape in kernel.shapes}
+    if wanted - {(trace.kernel, trace.shape) for trace in capture.traces}:
+        raise Unusable(
+            Finding(
+                _("This capture does not hold the shapes of the official run."),
+                _("Capture the notebook again: tilelab capture NOTEBOOK -o FILE --official"),
+            )
+        )
 
 
 def _lab(capture: Capture) -> catalog.Lab:

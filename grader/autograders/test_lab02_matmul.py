@@ -4,7 +4,7 @@ from grader.autograders.table import points
 from grader.catalog import Group
 
 
-@points(5, cell="matmul-right", title="The kernel has the right parameters", free=True)
+@points(5, cell="matmul-right", title="The kernel can be built, and has the right parameters", free=True)
 def test_signature(submission, assess):
     assess(submission.signature("matmul"))
 

@@ -5,6 +5,7 @@ nothing: what it returns is text that ``grader.admit`` reads.
 """
 
 import functools
+import logging
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -29,6 +30,8 @@ def trace_kernels(
 
 def trace(target: Any, kernel: Kernel, shape: Shape, is_theirs: Callable[[str], bool]) -> Trace:
     """One kernel at one shape; an error of the student's becomes part of the trace."""
+    # TileLang logs its own translation of a kernel that it can't build: hundreds of lines, which bury the verdict.
+    logging.disable(logging.CRITICAL)
     try:
         if target is None:
             message = _("The notebook defines no '{name}'. Keep the name that the lab gives.").format(
@@ -43,6 +46,8 @@ def trace(target: Any, kernel: Kernel, shape: Shape, is_theirs: Callable[[str], 
         return Trace(kernel.name, shape.name, error=TraceError("Not a kernel", str(error)))
     except Exception as error:
         return Trace(kernel.name, shape.name, error=describe(error, is_theirs))
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 class _NotAKernel(Exception):

@@ -7,6 +7,7 @@ and students see is put together from the release and the answers' text.
 
 import os
 import shutil
+import textwrap
 from pathlib import Path
 
 import nbformat
@@ -159,7 +160,16 @@ def show(copy: NotebookNode, judgement: Judgement) -> None:
     for cell in copy.cells:
         if is_grade(cell) and cell.cell_type == "code":
             words = judgement.explain(cell.metadata.nbgrader.grade_id)
-            cell.outputs = [new_output("stream", name="stdout", text=words + "\n")]
+            cell.outputs = [new_output("stream", name="stdout", text=_wrapped(words) + "\n")]
+
+
+def _wrapped(text: str) -> str:
+    """Lines short enough for the feedback page, which cuts off what is longer."""
+    lines = []
+    for line in text.splitlines():
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        lines += textwrap.wrap(line, 88, subsequent_indent=indent, break_on_hyphens=False) or [""]
+    return "\n".join(lines)
 
 
 def note_that_unshown(copy: NotebookNode) -> None:

@@ -1,7 +1,7 @@
 """A judgement in words for the gradebook and the feedback: what a student may read, and nothing more.
 
-Left out: seed, evidence, figures, versions, notes and the folders of paths. Written so that it reads well
-both as plain text (Formgrader's comment box, a cell's output) and as Markdown (the feedback page), where no
+Left out: seed, figures, versions, notes and the folders of paths. (Of hidden shapes the judge itself says nothing
+that could be told.) Written so that it reads well both as plain text (Formgrader's comment box, a cell's output) and as Markdown (the feedback page), where no
 text of a student's can become HTML.
 """
 
@@ -27,7 +27,9 @@ def explain_checks(checks: Iterable[Check], seed: str | None = None) -> str:
     lines: list[str] = []
     for check in checks:
         lines.append(f"- {_clean(check.title, seed)}: {OUTCOMES[check.outcome]}, {_points(check)}")
-        lines += (f"    - {_finding(finding, seed)}" for finding in check.findings)
+        for finding in check.findings:
+            lines.append(f"    - {_finding(finding, seed)}")
+            lines += (f"        - {_clean(item, seed)}" for item in finding.evidence)
     return "\n".join(lines)
 
 
@@ -42,7 +44,7 @@ def as_markdown(text: str) -> str:
 
 def _points(check: Check) -> str:
     if check.waiting:
-        return _("{points} points wait for another run").format(points=f"{check.waiting:g}")
+        return _("{points} points wait for a GPU").format(points=f"{check.waiting:g}")
     return _("{points} of {most} points").format(points=f"{check.points:g}", most=f"{check.max_points:g}")
 
 

@@ -16,8 +16,9 @@ from grader.classroom.autograde import write_unusable
 from grader.classroom.course import source_notebook
 from grader.classroom.gradebook import Judgement, kept
 from grader.classroom.submission import nbgrader_can_take, submitted_notebook
+from grader.gpu import hardware
 from grader.messages import _
-from grader.verdict import Finding, Unusable, Verdict
+from grader.verdict import Finding, Unavailable, Unusable, Verdict
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def load_config(course: Path, device: str | None = None) -> Config:
         raise Unusable(
             Finding(
                 _("{folder} is not a course folder: it has no nbgrader_config.py.").format(folder=course),
-                _("Make one with 'tilelab course', or name yours."),
+                _("Make one with 'tilelab course', or name yours: --course FOLDER (--course . inside it)."),
             )
         )
     config = PyFileConfigLoader("nbgrader_config.py", path=str(course)).load_config()
@@ -60,6 +61,14 @@ def grade(course: Path, lab_id: str, student: str | None = None, device: str | N
     ``device`` is auto, sim or gpu; None leaves it to the configuration and TILELAB_DEVICE. A bad submission
     never stops the others. Unusable if there is nothing to grade or the course folder isn't ready.
     """
+    if device == "gpu" and hardware.judging_card() is None:
+        # nbgrader would first delete what it is about to make anew.
+        raise Unavailable(
+            Finding(
+                _("There is no GPU here that could judge."),
+                _("'tilelab doctor' says what is missing. Without --device gpu, points for speed wait."),
+            )
+        )
     course = course.resolve()
     config = load_config(course, device)
     coursedir = CourseDirectory(config=config)

@@ -25,6 +25,15 @@ from grader.messages import _
 
 PORTS_TO_TRY = 20
 
+NBGRADER_PAGES = (
+    "assignment-list",
+    "course-list",
+    "create-assignment",
+    "formgrader",
+    "menu",
+    "validate-assignment",
+)
+
 OURS = ".tilelab"
 """Folder in the work folder, hidden in JupyterLab, for what isn't the student's: manifest and settings."""
 
@@ -69,7 +78,8 @@ def lab(
     typer.echo(_("Kernels are judged by: {device}").format(device=device()))
     typer.echo(_("Open this address in a browser (Ctrl-C here ends JupyterLab):"))
     shown = "127.0.0.1" if ip == "0.0.0.0" else ip
-    typer.echo(f"\n    http://{shown}:{free}/lab?token={quote(token)}\n")
+    first = f"{notebooks[0].stem}/{notebooks[0].name}"
+    typer.echo(f"\n    http://{shown}:{free}/lab/tree/{quote(first)}?token={quote(token)}\n")
     sys.stdout.flush()
     _become_jupyterlab(ip, free, token, work, browser)
 
@@ -246,8 +256,12 @@ def _configure(work: Path) -> None:
     """Settings that JupyterLab and nbgrader only take from files, in the course's own folder."""
     folder = work / OURS / "jupyter"
     (folder / "labconfig").mkdir(parents=True, exist_ok=True)
-    # Without the extension that asks whether to fetch news.
-    page = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
+    # Without the extension that asks whether to fetch news, and, for students, without nbgrader's pages: they are
+    # an instructor's, and its Validate button would call any kernel right, since check() shows and doesn't raise.
+    disabled = ["@jupyterlab/apputils-extension:announcements"]
+    if "TILELAB_COURSE" not in os.environ:
+        disabled += [f"@jupyter/nbgrader:{page}" for page in NBGRADER_PAGES]
+    page = {"disabledExtensions": dict.fromkeys(disabled, True)}
     _replace(folder / "labconfig" / "page_config.json", json.dumps(page, indent=2).encode())
     # nbgrader warns of a course folder outside the work folder, and of having no settings at all.
     settings = f"c = get_config()\nc.CourseDirectory.root = {str(work)!r}\n"

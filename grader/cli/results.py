@@ -43,7 +43,8 @@ def _limits(result: "StudentResult") -> tuple[float, float]:
 
 def reason(result: "StudentResult") -> str:
     if result.error is not None:
-        return _("Grading failed: {why}").format(why=result.error)
+        lines = [line.strip() for line in result.error.splitlines() if line.strip()]
+        return printable(_("Grading failed: {why}").format(why=lines[-1] if lines else "?"))
     if result.unusable is not None:
         return _short(result.unusable)
     return lost(result.verdict) if result.verdict is not None else ""

@@ -57,7 +57,7 @@ def _unwritten(name: str, unwritten: torch.Tensor) -> Mismatch:
         _("{count} of {total} elements of '{name}' are never written: {where}.").format(
             count=count, total=total, name=name, where=region(name, unwritten)
         ),
-        _("Do the blocks cover the whole output? The grid needs T.ceildiv, not //."),
+        _("Does each block start at its own tile, rows before columns? Do the blocks cover the whole output?"),
     )
 
 
@@ -70,6 +70,14 @@ def _wrong(
     worst = tuple(int(i) for i in torch.unravel_index(excess.argmax(), excess.shape))
     evidence = [_element(name, index, got, reference, bound) for index in dict.fromkeys((first, worst))]
     where = _("everywhere") if count == total else region(name, wrong)
+    if count > 0.9 * total and count != total:
+        where = _("almost everywhere")
+    if not got.any():
+        return Mismatch(
+            _("'{name}' is 0 everywhere.").format(name=name),
+            _("Is the step that computes it missing, or is the result cleared afterwards?"),
+            tuple(evidence),
+        )
     return Mismatch(
         _("{count} of {total} elements of '{name}' are wrong: {where}.").format(
             count=count, total=total, name=name, where=where

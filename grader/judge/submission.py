@@ -193,7 +193,9 @@ class Submission:
         if error.kind == "Missing" and self.capture.cell_errors:
             first = self.capture.cell_errors[0]
             where = self.capture.locate(first.file, first.line)
-            return Finding(f"{first.kind}: {first.message}", error.message, where)
+            return Finding(
+                f"{first.kind}: {first.message}", _("Mend this first: what comes after it needs it."), where
+            )
         message = error.message if error.kind in ("Missing", "Not a kernel") else f"{error.kind}: {error.message}"
         return Finding(message, where=self.capture.locate(error.file, error.line))
 
@@ -230,7 +232,7 @@ def _merged(same: list[tuple[Shape, Finding]]) -> Finding:
         return finding
     evidence = dict.fromkeys(item for shape, other in same if shape == first for item in other.evidence)
     places = [_("seen at {shape}").format(shape=first)]
-    others = dict.fromkeys(f"({shape})" for shape, _finding in same if shape != first)
+    others = dict.fromkeys(str(shape) for shape, _finding in same if shape != first)
     if others:
-        places.append(_("also at {shapes}").format(shapes=", ".join(others)))
+        places.append(_("also at {shapes}").format(shapes=" and ".join(others)))
     return replace(finding, evidence=(*list(evidence)[:MAX_EVIDENCE], "; ".join(places)))

@@ -55,6 +55,10 @@ def summary(verdict: Verdict) -> str:
     text = _("{points} of {assessed} assessed points").format(
         points=number(verdict.points), assessed=number(verdict.assessed_max)
     )
+    if verdict.waiting and not verdict.assessed_max:
+        return _("Nothing could be judged here; {waiting} points wait for a GPU.").format(
+            waiting=number(verdict.waiting)
+        )
     if verdict.waiting:
         text += _("; {waiting} wait for a GPU").format(waiting=number(verdict.waiting))
     return text + "."

@@ -8,9 +8,10 @@ from grader.capture.format import Capture, Source
 from grader.capture.tracing import trace_kernels
 from grader.messages import _
 from grader.report import notebook as html
+from grader.report import words
 from grader.report.terminal import render
 from grader.report.text import describe
-from grader.verdict import Finding, JudgeFailed, Unusable
+from grader.verdict import Finding, JudgeFailed, Unusable, Verdict
 
 
 def check_kernel(kernel: Any, part: str | None, device: str) -> None:
@@ -40,9 +41,19 @@ def check_kernel(kernel: Any, part: str | None, device: str) -> None:
 
         Console().print(render(verdict))
     else:
-        from IPython.display import HTML, display
+        _display(html.render(verdict), "\n".join(_plain(verdict)))
 
-        display(HTML(html.render(verdict)))
+
+def _display(page: str, text: str) -> None:
+    """The page, and the same in words for where no HTML is shown."""
+    from IPython.display import display
+
+    display({"text/html": page, "text/plain": text}, raw=True)
+
+
+def _plain(verdict: Verdict) -> list[str]:
+    lines = [f"{words.outcome(check)}  {words.points(check)}  {check.title}" for check in verdict.checks]
+    return [*lines, words.summary(verdict)]
 
 
 def _cells() -> list[Source]:
@@ -62,8 +73,6 @@ def _shell() -> Any:
 
 def _show_finding(finding: Finding) -> None:
     if hasattr(_shell(), "kernel"):
-        from IPython.display import HTML, display
-
-        display(HTML(html.render_finding(finding)))
+        _display(html.render_finding(finding), describe(finding))
     else:
         print(describe(finding))
