@@ -21,7 +21,7 @@ from grader.classroom.build import generate
 from grader.classroom.course import refresh
 from grader.classroom.explain import as_markdown, explain_checks
 from grader.classroom.grade import StudentResult, grade, load_config
-from grader.verdict import Check, Finding, Location, Outcome, Unusable, read
+from grader.verdict import Check, Finding, Location, Outcome, Unavailable, Unusable, read
 
 LAB = VECTOR_ADD.id
 
@@ -180,7 +180,7 @@ def test_points_are_the_judges_and_waiting_ones_wait(course):
     assert found["fast"] == (0, None, True)
     assert found["comment"] == (
         "- Traces: passed, 1 of 1 points\n- Right: passed, 9 of 9 points\n"
-        "- Fast: not assessed, 5 points wait for another run"
+        "- Fast: not assessed, 5 points wait for a run on a GPU"
     )
     assert ann.verdict == read(course / "verdicts" / "ann" / f"{LAB}.json")
     assert ann.verdict.seed == "seed-4711"
@@ -418,9 +418,19 @@ def test_a_machine_that_cant_judge_gives_no_zeros(course, monkeypatch):
     hand_in(course, "ann", answer=RIGHT)
     grade(course, LAB, device="sim")
     monkeypatch.setenv("FAKE_JUDGE_LACKS", "a GPU")
-    (ann,) = grade(course, LAB, device="gpu")
+    (ann,) = grade(course, LAB, device="sim")
     assert "Something is missing here: a GPU." in ann.error
     assert ann.score == 10
+
+
+def test_without_a_gpu_a_gpu_run_touches_nothing(course, monkeypatch):
+    hand_in(course, "ann", answer=RIGHT)
+    grade(course, LAB, device="sim")
+    before = {path: path.stat().st_mtime_ns for path in course.rglob("*") if path.is_file()}
+    monkeypatch.setattr("grader.gpu.hardware.judging_card", lambda: None)
+    with pytest.raises(Unavailable, match="There is no GPU here"):
+        grade(course, LAB, device="gpu")
+    assert before == {path: path.stat().st_mtime_ns for path in course.rglob("*") if path.is_file()}
 
 
 def test_a_gradebook_with_other_points_is_an_error_not_a_zero(course):
@@ -451,6 +461,6 @@ def test_explanations_are_harmless_as_markdown():
     finding = Finding("NameError: <img src=x onerror=alert(1)>", where=Location("cell 7", 2))
     check = Check("t", "Right\n# heading", "c", Outcome.INCONCLUSIVE, 0, 3, (finding,))
     assert as_markdown(explain_checks([check])) == (
-        "- Right # heading: inconclusive, 3 points wait for another run\n"
+        "- Right # heading: inconclusive, 3 points wait for a run on a GPU\n"
         "    - NameError: &lt;img src=x onerror=alert(1)> (cell 7, line 2)"
     )

@@ -149,7 +149,7 @@ def test_a_taken_port_gives_the_next_free_one_and_says_so(start, taken_port: int
     result = start("--port", str(taken_port))
     assert result.exit_code == 0
     assert f"Port {taken_port} can't be used" in result.output
-    (chosen,) = re.findall(r"http://127\.0\.0\.1:(\d+)/lab\?token=", result.output)
+    (chosen,) = re.findall(r"http://127\.0\.0\.1:(\d+)/lab/tree/[^?]+\?token=", result.output)
     assert int(chosen) > taken_port
 
 
@@ -241,7 +241,7 @@ def test_jupyterlab_starts_asks_for_its_token_and_ends_at_ctrl_c(course: Course,
             assert server.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.2)
-        token = re.search(rf"http://127\.0\.0\.1:{port}/lab\?token=(\S+)", log.read_text())[1]
+        token = re.search(rf"http://127\.0\.0\.1:{port}/lab/tree/[^?]+\?token=(\S+)", log.read_text())[1]
         assert status(port, None) == 403
         assert status(port, "wrong") == 403
         assert status(port, token) == 200

@@ -1,8 +1,8 @@
 """A judgement in words for the gradebook and the feedback: what a student may read, and nothing more.
 
 Left out: seed, figures, versions, notes and the folders of paths. (Of hidden shapes the judge itself says nothing
-that could be told.) Written so that it reads well both as plain text (Formgrader's comment box, a cell's output) and as Markdown (the feedback page), where no
-text of a student's can become HTML.
+that could be told.) Written so that it reads well both as plain text (Formgrader's comment box, a cell's output)
+and as Markdown (the feedback page), where no text of a student's can become HTML.
 """
 
 import re
@@ -44,7 +44,7 @@ def as_markdown(text: str) -> str:
 
 def _points(check: Check) -> str:
     if check.waiting:
-        return _("{points} points wait for a GPU").format(points=f"{check.waiting:g}")
+        return _("{points} points wait for a run on a GPU").format(points=f"{check.waiting:g}")
     return _("{points} of {most} points").format(points=f"{check.points:g}", most=f"{check.max_points:g}")
 
 
