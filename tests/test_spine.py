@@ -177,6 +177,7 @@ def test_grading_writes_the_judges_points(course, tmp_path, entry):
     shutil.copytree(course, here)
     hand_in(here, "right")
     hand_in(here, "wrong", replace(*WRONG[LAB]))
+    hand_in(here, "hostile", append(HOSTILE[LAB]))
     if entry == "tilelab":
         done = tilelab("grade", LAB, "--course", here, "--device", "sim")
         assert done.returncode == 0, done.stdout + done.stderr
@@ -184,8 +185,12 @@ def test_grading_writes_the_judges_points(course, tmp_path, entry):
         nbgrader(here, "generate_assignment", LAB)
         nbgrader(here, "autograde", LAB)
     with Gradebook(f"sqlite:///{here}/gradebook.db", "tilelang") as book:
-        right, wrong = book.find_submission(LAB, "right"), book.find_submission(LAB, "wrong")
-        assert (right.score, wrong.score) == (60, 40)
+        right = book.find_submission(LAB, "right")
+        scores = {student: book.find_submission(LAB, student).score for student in ("right", "wrong", "hostile")}
+        assert scores == {"right": 60, "wrong": 40, "hostile": 0}
+        assert all(
+            grade.manual_score is None for grade in book.find_submission(LAB, "hostile").notebooks[0].grades
+        )
         assert right.needs_manual_grade
         fast = book.find_grade("matmul-fast", LAB, LAB, "right")
         assert (fast.auto_score, fast.needs_manual_grade) == (0, True)

@@ -101,7 +101,11 @@ def submission(
     request: pytest.FixtureRequest, capture: Capture, lab: catalog.Lab, card: hardware.Card | None
 ) -> "Submission":
     # Only a run needs torch; collecting the points does not.
+    import torch
+
     from grader.judge.submission import Submission
+
+    torch.set_num_threads(1)  # simulated kernels run in forked processes, and a fork takes no threads along
 
     request.config.stash[_DEVICE] = "simulator" if card is None else card.name
     request.config.stash[_CAPTURE] = capture
