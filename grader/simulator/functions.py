@@ -21,11 +21,16 @@ def _erf_free_sigmoid(x: torch.Tensor) -> torch.Tensor:
     return 1 / (1 + torch.exp(-x))
 
 
+def _exp10(x: torch.Tensor) -> torch.Tensor:
+    """In double, rounded once: in x's own dtype the product with log2(10) would lose digits as x grows."""
+    return torch.exp2(x.double() * math.log2(10)).to(x.dtype)
+
+
 #: Functions of one float.
 UNARY: dict[str, Function] = {
     "tirx.exp": torch.exp,
     "tirx.exp2": torch.exp2,
-    "tirx.exp10": lambda x: torch.exp2(x * math.log2(10)),
+    "tirx.exp10": _exp10,
     "tirx.log": torch.log,
     "tirx.log2": torch.log2,
     "tirx.log10": torch.log10,
@@ -54,7 +59,7 @@ UNARY: dict[str, Function] = {
     # C's round() goes away from zero at a half.
     "tirx.round": lambda x: torch.where(x.frac().abs() == 0.5, x + 0.5 * x.sign(), x.round()),
     "tl.__exp": torch.exp,
-    "tl.__exp10": lambda x: torch.exp2(x * math.log2(10)),
+    "tl.__exp10": _exp10,
     "tl.__log": torch.log,
     "tl.__log2": torch.log2,
     "tl.__log10": torch.log10,
