@@ -24,7 +24,7 @@ MAX_GRID = {"x": 2**31 - 1, "y": 65_535, "z": 65_535}
 def check_limits(kernel: nodes.Kernel) -> None:
     _grid(kernel)
     _memory(kernel)
-    _Sizes(kernel.line).stmt(kernel.body, unrolled=1, parallel=1, depth=0)
+    _Sizes(kernel.line).stmt(kernel.body, unrolled=1, parallel=1)
 
 
 def _grid(kernel: nodes.Kernel) -> None:
@@ -79,7 +79,7 @@ class _Sizes:
         self.statements = 0
         self.lets: dict[nodes.Var, int] = {}
 
-    def stmt(self, stmt: nodes.Stmt, unrolled: int, parallel: int, depth: int) -> None:
+    def stmt(self, stmt: nodes.Stmt, unrolled: int, parallel: int) -> None:
         self.line = stmt.line or self.line
         self.statements += 1
         if self.statements > MAX_STATEMENTS:
@@ -88,7 +88,7 @@ class _Sizes:
             unrolled, parallel = self._loop(stmt, unrolled, parallel)
         for child in nodes.children(stmt):
             if isinstance(child, nodes.Stmt):
-                self.stmt(child, unrolled, parallel, depth + 1)
+                self.stmt(child, unrolled, parallel)
             else:
                 size = self.size(child)
                 if isinstance(stmt, nodes.Bind):

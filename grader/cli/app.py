@@ -51,7 +51,5 @@ def main() -> None:
         sys.exit(130)
     except OSError as error:
         place = f" ({error.filename})" if error.filename else ""
-        errors.print(
-            _("{what}{place}. Nothing was lost.").format(what=error.strerror or error, place=place), markup=False
-        )
+        errors.print(_("{what}{place}.").format(what=error.strerror or error, place=place), markup=False)
         sys.exit(2)

@@ -25,7 +25,7 @@ from grader.ir.nodes import Line
 from grader.judge.outcome import Broke, Ran
 from grader.judge.task import Task
 from grader.messages import _
-from grader.verdict import Assessment, Figures, Finding, Location, Outcome
+from grader.verdict import Assessment, Figures, Finding, JudgeFailed, Location, Outcome
 
 SECONDS = 240.0
 
@@ -117,6 +117,7 @@ def _read(folder: Path, status: int | None, console: str) -> Session:
 
 
 def _why(status: int | None, console: str) -> Finding:
+    """What the kernel did to its worker. Raises JudgeFailed if the worker failed by itself."""
     if status is None:
         return Finding(
             _("The kernel did not end on the card within {seconds:.0f} s.").format(seconds=SECONDS),
@@ -130,6 +131,9 @@ def _why(status: int | None, console: str) -> Finding:
     ):
         if known in console:
             return Finding(message, _("The simulator's check names the line: see 'clean'."))
+    if status > 0 and "CUDA error" not in console:
+        # A Python exception that no kernel causes: ours, or the machine's. It must cost no student points.
+        raise JudgeFailed(f"the worker on the card ended with status {status}:\n{console}")
     last = [line for line in console.splitlines() if line.strip()][-1:] or [_("it gave no message")]
     return Finding(
         _("The worker on the card ended with status {status}: {why}").format(status=status, why=last[0][:300])
