@@ -42,11 +42,23 @@ class Memory:
     """Bytes and their shadow. ``granule`` is the size of the smallest element that any view of it has.
 
     A parameter that the kernel writes has ``writer`` instead of ``written``: for each granule the number of
-    the block that wrote it last, or -1. One that nothing writes is FULL and has no shadow.
+    the block that wrote it last, or -1. One that nothing writes is FULL and has no shadow. Memory that isn't
+    ``checked`` never has one: once it is poisoned, it counts as written.
     """
 
-    def __init__(self, storage: Storage, data: torch.Tensor, granule: int, poison: int) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        data: torch.Tensor,
+        granule: int,
+        poison: int,
+        *,
+        checked: bool = True,
+        blocks: int = 1,
+    ) -> None:
         self.storage = storage
+        self.checked = checked
+        self.blocks = blocks  # how many blocks have their own part of it, one after another
         self.scope = storage.scope
         self.data = data  # flat, uint8
         self.granule = granule
@@ -73,6 +85,9 @@ class Memory:
     def materialise(self) -> None:
         if self.state == EMPTY:
             self.data.fill_(self.poison)
+            if not self.checked:
+                self.state = FULL
+                return
             if self.written is None:
                 self.written = torch.zeros(self.data.numel() // self.granule, dtype=torch.bool)
             else:
@@ -96,6 +111,7 @@ class Array:
         usable = memory.data.numel() // dtype.size * dtype.size
         self.flat = memory.data[:usable].view(dtype.raw)
         self.base = self.flat.storage_offset()  # as_strided counts from the start of torch's storage
+        self.lead = 0  # leading dimensions that are blocks, not the buffer's: see batch
         self.covers = strides == row_major(shape) and self.count * dtype.size == memory.data.numel()
 
     def raw(self, window: Window) -> torch.Tensor:
@@ -127,32 +143,40 @@ class Array:
         if memory.state == FULL:
             return None
         memory.materialise()
+        if not memory.checked:
+            return None
         look = self._shadow if isinstance(where, Window) else self._shadow_at
         if memory.writer is not None:
             return None if memory.holds_input else self._join(look(memory.writer, where) < 0)
         return self._join(~look(memory.written, where))
 
-    def foreign(self, where: "Window | torch.Tensor", block: int) -> torch.Tensor | None:
-        """True where another block has written. None if no block can have."""
+    def foreign(self, where: "Window | torch.Tensor", block: "int | torch.Tensor") -> torch.Tensor | None:
+        """True where another block has written. None if no block can have.
+
+        ``block`` is the number of the block that asks: of several, a tensor over the leading dimensions.
+        """
         writer = self.memory.writer
         if writer is None:
             return None
         owner = (self._shadow if isinstance(where, Window) else self._shadow_at)(writer, where)
         if int(owner.max()) < 0:
             return None
-        return self._join((owner >= 0) & (owner != block))
+        return self._join((owner >= 0) & (owner != _like(block, owner)))
 
     # Writing
 
-    def mark(self, window: Window, mask: torch.Tensor | None, block: int) -> None:
-        """Notes that the window (where ``mask`` is true) has been written."""
+    def mark(self, window: Window, mask: torch.Tensor | None, block: "int | torch.Tensor") -> None:
+        """Notes that the window (where ``mask`` is true) has been written; for ``block`` see ``foreign``."""
         memory = self.memory
         if memory.state == FULL:
             return
         if memory.writer is not None:
             owner = self._shadow(memory.writer, window)
-            if mask is None:
+            block = _like(block, owner)
+            if mask is None and isinstance(block, int):
                 owner.fill_(block)
+            elif mask is None:
+                owner.copy_(block)
             else:
                 owner.copy_(torch.where(self._spread(mask), block, owner))
             return
@@ -160,21 +184,25 @@ class Array:
             memory.state = FULL
             return
         memory.materialise()
+        if not memory.checked:
+            return
         shadow = self._shadow(memory.written, window)
         if mask is None:
             shadow.fill_(True)
         else:
             shadow.logical_or_(self._spread(mask))
 
-    def mark_at(self, index: torch.Tensor, block: int) -> None:
+    def mark_at(self, index: torch.Tensor, block: "int | torch.Tensor") -> None:
         memory = self.memory
         if memory.state == FULL:
             return
         memory.materialise()
+        if not memory.checked:
+            return
         if self.factor > 1:
             index = index.unsqueeze(-1) * self.factor + torch.arange(self.factor)
         if memory.writer is not None:
-            memory.writer[index] = block
+            memory.writer[index] = _like(block, index)
         else:
             memory.written[index] = True
 
@@ -190,6 +218,11 @@ class Array:
             if self.shape[axis] > 1 and self.strides[axis]:
                 index[axis], flat = divmod(flat, self.strides[axis])
         return tuple(index)
+
+
+def _like(block: int | torch.Tensor, owner: torch.Tensor) -> int | torch.Tensor:
+    """Block numbers over leading dimensions, in a form that broadcasts with all of an owner's."""
+    return block if isinstance(block, int) else block.reshape(*block.shape, *[1] * (owner.ndim - block.ndim))
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -8,9 +8,10 @@ import torch
 
 from grader.ir import nodes
 from grader.messages import _
+from grader.simulator.batch import run_batched
 from grader.simulator.budget import Budget, Meter, OverBudget
 from grader.simulator.expressions import Affine, Code, Scope, State, integer
-from grader.simulator.faults import Fault
+from grader.simulator.faults import Fault, NotBatched
 from grader.simulator.memory import Memory
 from grader.simulator.program import Program, allocate, sizes_of
 from grader.simulator.statements import compile_statement
@@ -41,17 +42,23 @@ def run(
     *,
     budget: Budget | None = None,
     outputs: Collection[int] | None = None,
+    checks: bool = True,
+    batched: bool = True,
 ) -> Run:
     """Runs ``kernel``; ``tensors`` are its parameters, written in place.
 
     ``outputs`` are the positions of parameters that hold nothing before the kernel writes them, so that
     reading them earlier is a fault; by default all parameters that the kernel writes. Raises Unsupported,
     OverBudget, and ValueError if the tensors don't fit the kernel.
+
+    Without ``checks`` no one watches for races and reads of what nothing has written, and ``written`` is empty.
+    Where blocks race for an element, either's value may stay. Bounds, divisions and assertions are still seen.
+    With ``batched``, blocks run at once where that gives the same.
     """
     meter = Meter(budget or Budget())
     try:
         with torch.no_grad():
-            return _run(kernel, tensors, meter, outputs)
+            return _run(kernel, tensors, meter, outputs, checks, batched)
     except RecursionError:
         raise OverBudget(_("the kernel is nested too deeply for the simulator"), kernel.line) from None
     except (MemoryError, RuntimeError) as error:
@@ -68,15 +75,26 @@ def _out_of_memory(error: Exception) -> bool:
 
 
 def _run(
-    kernel: nodes.Kernel, tensors: Sequence[torch.Tensor], meter: Meter, outputs: Collection[int] | None
+    kernel: nodes.Kernel,
+    tensors: Sequence[torch.Tensor],
+    meter: Meter,
+    outputs: Collection[int] | None,
+    checks: bool,
+    batched: bool,
 ) -> Run:
     if len(tensors) != len(kernel.params):
         raise ValueError(f"the kernel has {len(kernel.params)} parameters, {len(tensors)} tensors were given")
     buffers = survey(kernel)
-    program = Program(kernel, meter)
-    scope = Scope(program, sizes_of(kernel, tensors), line=kernel.line)
-    granules = _granules(buffers, scope)
-    _parameters(program, tensors, granules, scope)
+    if batched:
+        program, sizes, granules = _launch(kernel, tensors, meter, checks, buffers)
+        _slots, extents = _grid(kernel, Scope(program, dict(sizes), line=kernel.line))
+        try:
+            run_batched(program, sizes, tensors, extents, granules, outputs)
+            return _result(program)
+        except NotBatched:
+            meter.forget()
+    program, sizes, granules = _launch(kernel, tensors, meter, checks, buffers)
+    scope = Scope(program, sizes, line=kernel.line)
     for buffer in kernel.allocations:
         if buffer.scope == nodes.GLOBAL or buffer.storage in program.memories:
             raise scope.unsupported(_("the allocation of '{name}'").format(name=buffer.name))
@@ -84,26 +102,39 @@ def _run(
         program.memories[buffer.storage] = allocate(program, buffer, size, scope)
     slots, extents = _grid(kernel, scope)
     body = compile_statement(kernel.body, scope)
-    memories = [program.memories[buffer.storage] for buffer in kernel.params]
-    for position, memory in enumerate(memories):
-        if memory.storage in program.written:
-            meter.keep(memory.data.numel() // memory.granule * 4, kernel.line)
-            memory.track_writers(holds_input=outputs is not None and position not in outputs)
+    program.track_writers(outputs)
     state = State()
     state.vars = [0] * program.slots
     fresh = [program.memories[buffer.storage] for buffer in kernel.allocations]
     _blocks(extents, slots, body, fresh, state, program)
-    written = tuple(
-        _written(
-            memory, program.arrays[buffer].shape, program.arrays[buffer].strides, program.arrays[buffer].factor
-        )
-        for buffer, memory in zip(kernel.params, memories, strict=True)
-    )
+    return _result(program)
+
+
+def _launch(
+    kernel: nodes.Kernel,
+    tensors: Sequence[torch.Tensor],
+    meter: Meter,
+    checks: bool,
+    buffers: list[nodes.Buffer],
+) -> tuple[Program, dict[nodes.Var, Code], dict[nodes.Storage, int]]:
+    """A program with its parameters, the dynamic sizes, and the size of each storage's granules."""
+    program = Program(kernel, meter, checks=checks)
+    scope = Scope(program, sizes_of(kernel, tensors), line=kernel.line)
+    granules = _granules(buffers, scope)
+    _parameters(program, tensors, granules, scope)
+    return program, scope.variables, granules
+
+
+def _result(program: Program) -> Run:
+    arrays = [program.arrays[buffer] for buffer in program.kernel.params]
+    memories = [array.memory for array in arrays]
     return Run(
         faults=program.faults.all(),
-        written=written,
+        written=tuple(
+            _written(array.memory, array.shape, array.strides, array.factor) for array in arrays if program.checks
+        ),
         read=tuple(memory.bytes_read > 0 for memory in memories),
-        steps=meter.steps,
+        steps=program.meter.steps,
         global_bytes_read=sum(memory.bytes_read for memory in memories),
         global_bytes_written=sum(memory.bytes_written for memory in memories),
         guarded=program.guarded,
