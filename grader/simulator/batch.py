@@ -24,7 +24,7 @@ from grader.ir import nodes
 from grader.simulator import functions
 from grader.simulator.batched_tiles import BATCHED_TILE_OPS
 from grader.simulator.budget import WORK_PER_STEP, Meter
-from grader.simulator.dtypes import DType
+from grader.simulator.dtypes import DTYPES, DType
 from grader.simulator.elements import Access
 from grader.simulator.expressions import Affine, Axis, Code, Evaluator, Scope, State
 from grader.simulator.faults import FaultKind, NotBatched, Unsupported
@@ -213,6 +213,16 @@ class _BatchMeter(Meter):
         self.steps = 0
 
 
+def _position(rank: int, axis: int, extent: int) -> Code:
+    coefficients = tuple(int(other == axis) for other in range(rank))
+    return Code(
+        DTYPES["int64"],
+        lambda state: iota(rank, axis, extent, torch.int64),
+        varies=True,
+        affine=Affine(0, coefficients),
+    )
+
+
 class BatchProgram(Program):
     """A kernel compiled for the blocks of a box of given extents; where the box lies can be set."""
 
@@ -226,6 +236,7 @@ class BatchProgram(Program):
         self.axes = [Axis(var, extent) for var, extent in zip(axes, extents, strict=True)]
         self.start = [0] * len(extents)
         self.fresh: list[Memory] = []
+        self._lead_codes: dict[int, tuple[Code, ...]] = {}
 
     def axis_code(self, axis: int, dtype: DType) -> Code:
         rank, extent, start = len(self.lead), self.lead[axis], self.start
@@ -275,7 +286,14 @@ class BatchProgram(Program):
         array, private = super().array_for(buffer, scope)
         if private or not array.lead:
             return array, private
-        return array, tuple(scope.variables[axis.var] for axis in self.axes)
+        return array, self.lead_codes(scope.rank)
+
+    def lead_codes(self, rank: int) -> tuple[Code, ...]:
+        if rank not in self._lead_codes:
+            self._lead_codes[rank] = tuple(
+                _position(rank, axis, extent) for axis, extent in enumerate(self.lead)
+            )
+        return self._lead_codes[rank]
 
     def tile_op(self, op: str, compiler: TileOp) -> TileOp:
         return BATCHED_TILE_OPS[op]

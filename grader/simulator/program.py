@@ -140,6 +140,10 @@ class Program:
         """A condition or loop bound outside T.Parallel as a scalar: one for all blocks that run at once."""
         return run
 
+    def lead_codes(self, rank: int) -> tuple[Code, ...]:
+        """The positions, along the leading dimensions, of the blocks that run at once."""
+        return ()
+
     def leaves(self, access: "Access", state: State) -> None:
         """Told of an access whose window leaves its buffer, before its iterations are looked at one by one."""
 

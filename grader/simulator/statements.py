@@ -304,7 +304,7 @@ def _parallel(node: nodes.For, scope: Scope) -> Runner:
         if nest.depth > MAX_RANK:
             raise scope.unsupported(_("more than {limit} nested T.Parallel loops").format(limit=MAX_RANK))
         inner = scope.inside(nest, nest.depth)
-        nest.axis_codes = [inner.variables[axis.var] for axis in scope.axes]
+        nest.axis_codes = [*scope.program.lead_codes(nest.rank)]
     nest: Nest = inner.nest
     axis, rank = len(inner.axes), inner.rank
     known = extent.constant
