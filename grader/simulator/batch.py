@@ -431,9 +431,10 @@ def run_batched(
     if not axes or not _known(kernel) or not _apart(tensors):
         raise NotBatched
     scope = Scope(base, dict(sizes), line=kernel.line)
-    limit = ELEMENTS // _elements(kernel, scope)
-    block = sum(2 * base.layout(buffer, scope)[3] for buffer in kernel.allocations)
-    limit = min(limit, base.meter.budget.bytes // SHARE // max(block, 1))
+    elements = _elements(kernel, scope)
+    # A T.Parallel and a tile operation need up to 64 bytes an element for a moment.
+    block = 64 * elements + sum(2 * base.layout(buffer, scope)[3] for buffer in kernel.allocations)
+    limit = min(ELEMENTS // elements, base.meter.budget.bytes // SHARE // block)
     chunks = _chunks([extents[axis] for axis in axes], limit)
     if prod(chunks) < 2:
         raise NotBatched
