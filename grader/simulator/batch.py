@@ -303,9 +303,7 @@ class BatchProgram(Program):
 
     def lead_codes(self, rank: int) -> tuple[Code, ...]:
         if rank not in self._lead_codes:
-            self._lead_codes[rank] = tuple(
-                _position(rank, axis, extent) for axis, extent in enumerate(self.lead)
-            )
+            self._lead_codes[rank] = tuple(_position(rank, axis, extent) for axis, extent in enumerate(self.lead))
         return self._lead_codes[rank]
 
     def tile_op(self, op: str, compiler: TileOp) -> TileOp:
