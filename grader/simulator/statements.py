@@ -27,8 +27,8 @@ from grader.simulator.tileops import TILE_OPS
 Runner = Callable[[State], None]
 
 BARRIER = "tirx.tvm_storage_sync"
-#: Calls that order threads or memory: a walk that is sequential has that order anyway.
-NO_EFFECT = frozenset({BARRIER, "tl.sync_warp"})
+#: Calls that order threads or memory (a walk that is sequential has that order anyway), or share out registers.
+NO_EFFECT = frozenset({BARRIER, "tl.sync_warp", "tl.set_max_nreg", "tl.no_set_max_nreg"})
 #: An assumption that doesn't hold lets the compiler do anything.
 ASSERTIONS = frozenset({"tl.device_assert", "tl.device_assert_with_msg", "tirx.assume"})
 
