@@ -86,7 +86,7 @@ def _child(sender: Connection, admitted: Admitted, inputs: list[Tensors], output
     )  # should nobody be left to stop us
     for tensors, output in zip(inputs, outputs, strict=True):
         try:
-            run = simulator.run(admitted.kernel, (*tensors, output))
+            run = simulator.run(admitted.kernel, (*tensors, output), outputs=(len(tensors),))
             sender.send(run.faults)
         except simulator.Unsupported as error:
             sender.send(_Problem(error.what, error.line, missing=True))
@@ -127,9 +127,12 @@ def _explain(fault: simulator.Fault, locate: Locate) -> Finding:
     message, advice = _words()[fault.kind]
     place = f"{fault.buffer}[{', '.join(map(str, fault.index))}]" if fault.buffer else fault.expression
     block = "(" + ", ".join(map(str, fault.block)) + ")"
-    accesses = _("1 access") if fault.count == 1 else _("{count} accesses").format(count=fault.count)
+    if fault.kind is simulator.FaultKind.UNWRITTEN:
+        count = _("1 element") if fault.count == 1 else _("{count} elements").format(count=fault.count)
+    else:
+        count = _("1 access") if fault.count == 1 else _("{count} accesses").format(count=fault.count)
     text = message.format(block=block, place=place)
-    return Finding(text, advice, locate(fault.line), (f"{place}, {accesses}",))
+    return Finding(text, advice, locate(fault.line), (f"{place}, {count}",))
 
 
 def _words() -> dict[simulator.FaultKind, tuple[str, str]]:
@@ -144,8 +147,12 @@ def _words() -> dict[simulator.FaultKind, tuple[str, str]]:
             _("An accumulator needs T.clear before the loop; a tile needs T.copy before it is used."),
         ),
         kind.RACE: (
-            _("Block {block}: {place} is written by several threads or blocks at once, in no order."),
-            _("Let each iteration and each block write elements of its own."),
+            _("Block {block}: {place} is touched by several threads or blocks at once, and not only read."),
+            _("Nothing orders them. Let each iteration and each block write elements that no other one touches."),
+        ),
+        kind.UNWRITTEN: (
+            _("{place} is never written, by no block."),
+            _("Do the blocks cover the whole output? Does a guard leave out too much?"),
         ),
         kind.DIVISION_BY_ZERO: (_("Block {block} divides by zero: {place}."), _("Guard the division.")),
         kind.ASSERTION: (_("Block {block}: a T.device_assert does not hold: {place}."), ""),

@@ -220,6 +220,14 @@ class Access:
         kind = FaultKind.RACE if memory.carried else FaultKind.UNINITIALISED_READ
         self.fault_where(kind, self.array.unwritten(where), state, where)
         self.fault_where(FaultKind.RACE, self.array.foreign(where, state.block_number), state, where)
+        if memory.reader is not None:
+            self.array.note_reader(where, state.mask, state.block_number)
+
+    def write_checks(self, where: "Window | torch.Tensor", state: State) -> None:
+        array, block = self.array, state.block_number
+        self.fault_where(FaultKind.RACE, array.foreign(where, block), state, where)
+        if array.memory.reader is not None:
+            self.fault_where(FaultKind.RACE, array.read_elsewhere(where, block), state, where)
 
 
 def structure(node: nodes.Expr) -> object:
@@ -364,7 +372,7 @@ def _scalar_store(access: Access, value: Code, scope: Scope) -> Callable[[State]
             return
         window = Window(position, (), ())
         race = any(load.touches(position, state) for load in loads)
-        access.fault_where(FaultKind.RACE, array.foreign(window, state.block_number), state, window)
+        access.write_checks(window, state)
         array.prepare_write(window, None)
         target = array.flat[position : position + 1].view(torch.uint8)
         before = target.tolist()
@@ -401,7 +409,7 @@ def _parallel_store(access: Access, value: Code) -> Callable[[State], None]:
             return
         raw = dtype.encode(dtype.tensor(result))
         if memory.is_global:
-            access.fault_where(FaultKind.RACE, array.foreign(window, state.block_number), state, window)
+            access.write_checks(window, state)
             memory.bytes_written += _touched(mask, window.sizes) * element_bytes
         array.prepare_write(window, mask)
         target = array.raw(window)
@@ -439,7 +447,7 @@ def _scattered_store(access: Access, result: Value, state: State) -> None:
         return
     mask, state.mask = state.mask, None
     if memory.is_global:
-        access.fault_where(FaultKind.RACE, array.foreign(position, state.block_number), state, position)
+        access.write_checks(position, state)
         memory.bytes_written += position.numel() * access.element_bytes
     memory.materialise()
     if access.suspect:

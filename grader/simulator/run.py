@@ -15,6 +15,7 @@ from grader.simulator.memory import Memory
 from grader.simulator.program import Program, allocate, sizes_of
 from grader.simulator.statements import compile_statement
 from grader.simulator.survey import survey
+from grader.simulator.unwritten import find_unwritten
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,10 @@ def run(
 ) -> Run:
     """Runs ``kernel``; ``tensors`` are its parameters, written in place.
 
-    ``outputs`` are the positions of parameters that hold nothing before the kernel writes them, so that
-    reading them earlier is a fault; by default all parameters that the kernel writes. Raises Unsupported,
-    OverBudget, and ValueError if the tensors don't fit the kernel.
+    ``outputs`` are the positions of parameters that hold nothing before the kernel writes them, and that it must
+    write in full: to read them earlier is a fault, and so is an element that no block writes. By default these are
+    all parameters that the kernel writes, and what is never written is no fault. Raises Unsupported, OverBudget,
+    and ValueError if the tensors don't fit the kernel.
     """
     meter = Meter(budget or Budget())
     try:
@@ -87,12 +89,15 @@ def _run(
     memories = [program.memories[buffer.storage] for buffer in kernel.params]
     for position, memory in enumerate(memories):
         if memory.storage in program.written:
-            meter.keep(memory.data.numel() // memory.granule * 4, kernel.line)
-            memory.track_writers(holds_input=outputs is not None and position not in outputs)
+            readers = memory.storage in program.read
+            meter.keep(memory.data.numel() // memory.granule * (8 if readers else 4), kernel.line)
+            memory.track_blocks(holds_input=outputs is not None and position not in outputs, readers=readers)
     state = State()
     state.vars = [0] * program.slots
     fresh = [program.memories[buffer.storage] for buffer in kernel.allocations]
     _blocks(extents, slots, body, fresh, state, program)
+    for position in sorted(outputs or ()):
+        find_unwritten(program, kernel.params[position])
     written = tuple(
         _written(
             memory, program.arrays[buffer].shape, program.arrays[buffer].strides, program.arrays[buffer].factor
