@@ -283,6 +283,7 @@ def _scalar_load(access: Access) -> Evaluator:
     array, memory, dtype = access.array, access.array.memory, access.array.dtype
     element_bytes = access.element_bytes
     threads = None if access.rank or memory.is_local else access.program.threads
+    observer = access.program.observer
 
     def run(state: State) -> Value:
         position = access.scalar_position(state)
@@ -296,6 +297,10 @@ def _scalar_load(access: Access) -> Evaluator:
             access._fault(FaultKind.RACE, state, 1, lambda: array.position(position))
         if memory.is_global:
             memory.bytes_read += element_bytes
+        if observer is not None:
+            mask, state.mask = state.mask, None
+            observer.read(array, Window(position, (), ()), state)
+            state.mask = mask
         value = dtype.decode(array.flat[position])
         if dtype.kind == "float":
             return value.clone()
@@ -308,6 +313,7 @@ def _parallel_load(access: Access) -> Evaluator:
     array, memory, dtype = access.array, access.array.memory, access.array.dtype
     element_bytes = access.element_bytes
     outside: Value = 0 if memory.is_global or dtype.kind != "float" else float("nan")
+    observer = access.program.observer
 
     def run(state: State) -> torch.Tensor:
         window = None if access.suspect else access.window(state)
@@ -316,6 +322,8 @@ def _parallel_load(access: Access) -> Evaluator:
                 access.read_checks(window, state)
             if memory.is_global:
                 memory.bytes_read += _touched(state.mask, window.sizes) * element_bytes
+            if observer is not None:
+                observer.read(array, window, state)
             return dtype.decode(array.raw(window))
         position, inside = access.flat(state)
         mask = state.mask
@@ -326,6 +334,8 @@ def _parallel_load(access: Access) -> Evaluator:
             access.nest.tracker.load(access, position, state)
         if memory.is_global:
             memory.bytes_read += _touched(state.mask, tuple(position.shape)) * element_bytes
+        if observer is not None:
+            observer.read(array, position, state)
         state.mask = mask
         value = dtype.decode(array.flat[position])
         return value if inside is None else torch.where(inside, value, outside)
@@ -384,6 +394,8 @@ def _scalar_store(access: Access, value: Code, scope: Scope) -> Callable[[State]
         array.mark(window, None, state.block_number)
         if memory.is_global:
             memory.bytes_written += element_bytes
+        if program.observer is not None:
+            program.observer.wrote(array, window, None, state)
 
     return run
 
@@ -392,6 +404,7 @@ def _parallel_store(access: Access, value: Code) -> Callable[[State], None]:
     array, memory, dtype = access.array, access.array.memory, access.array.dtype
     evaluate, element_bytes, meter, line = value.run, access.element_bytes, access.program.meter, access.line
     aliases = any(load.buffer.storage is memory.storage for load in access.program.loads_in(access.node))
+    observer = access.program.observer
     size = value.size + access.size
 
     def run(state: State) -> None:
@@ -419,6 +432,8 @@ def _parallel_store(access: Access, value: Code) -> Callable[[State], None]:
             raw = raw.clone()
         target.copy_(raw)
         array.mark(window, mask, state.block_number)
+        if observer is not None:
+            observer.wrote(array, window, mask, state)
 
     return run
 
@@ -466,4 +481,6 @@ def _scattered_store(access: Access, result: Value, state: State) -> None:
         )
         array.flat[elements] = raw[last]
     array.mark_at(position, state.block_number)
+    if access.program.observer is not None:
+        access.program.observer.wrote(array, position, None, state)
     state.mask = mask
