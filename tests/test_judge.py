@@ -253,6 +253,10 @@ def test_a_hidden_shape_is_not_told():
 def test_every_fault_has_words(kind):
     fault = Fault(kind, "A", None, (1, 0, 0), (3,), 2, "A[i]")
     finding = simulated._explain(fault, lambda line: None)
+    if kind is FaultKind.UNWRITTEN:  # no block has done it
+        assert finding.message == "No block writes A[3]."
+        assert finding.evidence == ("A[3], 2 elements",)
+        return
     assert "(1, 0, 0)" in finding.message
     assert finding.evidence == ("A[3], 2 accesses",)
 

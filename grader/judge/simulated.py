@@ -151,7 +151,7 @@ def _words() -> dict[simulator.FaultKind, tuple[str, str]]:
             _("Nothing orders them. Let each iteration and each block write elements that no other one touches."),
         ),
         kind.UNWRITTEN: (
-            _("{place} is never written, by no block."),
+            _("No block writes {place}."),
             _("Do the blocks cover the whole output? Does a guard leave out too much?"),
         ),
         kind.DIVISION_BY_ZERO: (_("Block {block} divides by zero: {place}."), _("Guard the division.")),

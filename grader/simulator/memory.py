@@ -16,7 +16,8 @@ from grader.simulator.dtypes import DType
 #: What of a memory has been written: nothing (and not even poisoned yet), some of it, all of it.
 EMPTY, PARTIAL, FULL = range(3)
 
-SEVERAL = -2  # read by more than one block
+UNWRITTEN = -1
+SEVERAL = -(2**31)
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,14 @@ class Memory:
     """Bytes and their shadow. ``granule`` is the size of the smallest element that any view of it has.
 
     A parameter that the kernel writes has ``writer`` instead of ``written``: for each granule the number of
-    the block that wrote it last, or -1. One that nothing writes is FULL and has no shadow. A parameter that the
-    kernel both reads and writes has ``reader`` too: the number of the block that read it, -1, or SEVERAL.
+    the block that wrote it last, or -1; -2 minus that number if the write was atomic, and SEVERAL after atomic
+    writes of several blocks. One that nothing writes is FULL and has no shadow. A parameter that the kernel both
+    reads and writes has ``reader`` too: the number of the block that read it, -1, or SEVERAL.
 
     Nothing orders the blocks of a kernel, so an element that one block writes is no other block's to touch. It is
-    a race between blocks to write what another one has written, to read what another one has written, and to
-    write what another one has read: on the card either might come first. It doesn't matter whether the values are
-    equal: no lab asks for such a kernel, and equal inputs would hide it.
+    a race between blocks to write what another one has written (unless both do it atomically), to read what
+    another one has written, and to write what another one has read: on the card either might come first. It
+    doesn't matter whether the values are equal: equal inputs would hide it.
     """
 
     def __init__(self, storage: Storage, data: torch.Tensor, granule: int, poison: int) -> None:
@@ -80,7 +82,7 @@ class Memory:
 
     def track_blocks(self, *, holds_input: bool, readers: bool) -> None:
         count = self.data.numel() // self.granule
-        self.writer = torch.full((count,), -1, dtype=torch.int32)
+        self.writer = torch.full((count,), UNWRITTEN, dtype=torch.int32)
         if readers:
             self.reader = torch.full((count,), -1, dtype=torch.int32)
         self.holds_input = holds_input
@@ -149,18 +151,23 @@ class Array:
         memory.materialise()
         look = self._shadow if isinstance(where, Window) else self._shadow_at
         if memory.writer is not None:
-            return None if memory.holds_input else self._join(look(memory.writer, where) < 0)
+            return None if memory.holds_input else self._join(look(memory.writer, where) == UNWRITTEN)
         return self._join(~look(memory.written, where))
 
-    def foreign(self, where: "Window | torch.Tensor", block: int) -> torch.Tensor | None:
-        """True where another block has written. None if no block can have."""
+    def foreign(self, where: "Window | torch.Tensor", block: int, *, atomic: bool = False) -> torch.Tensor | None:
+        """True where another block has written. None if no block can have.
+
+        ``atomic``: for an atomic access, which may meet other atomic ones.
+        """
         writer = self.memory.writer
         if writer is None:
             return None
         owner = (self._shadow if isinstance(where, Window) else self._shadow_at)(writer, where)
-        if int(owner.max()) < 0:
+        if not owner.numel() or (int(owner.max()) == UNWRITTEN and int(owner.min()) == UNWRITTEN):
             return None
-        return self._join((owner >= 0) & (owner != block))
+        if atomic:
+            return self._join((owner >= 0) & (owner != block))
+        return self._join((owner != UNWRITTEN) & (owner != block) & (owner != -2 - block))
 
     def read_elsewhere(self, where: "Window | torch.Tensor", block: int) -> torch.Tensor | None:
         """True where another block has read. None if no block can have."""
@@ -208,17 +215,22 @@ class Array:
         else:
             shadow.logical_or_(self._spread(mask))
 
-    def mark_at(self, index: torch.Tensor, block: int) -> None:
+    def mark_at(self, index: torch.Tensor, block: int, *, atomic: bool = False) -> None:
+        """Notes that the elements at flat positions have been written."""
         memory = self.memory
         if memory.state == FULL:
             return
         memory.materialise()
         if self.factor > 1:
             index = index.unsqueeze(-1) * self.factor + torch.arange(self.factor)
-        if memory.writer is not None:
-            memory.writer[index] = block
-        else:
+        if memory.writer is None:
             memory.written[index] = True
+        elif atomic:
+            owner = memory.writer[index]
+            alone = (owner == UNWRITTEN) | (owner == block) | (owner == -2 - block)
+            memory.writer[index] = torch.where(alone, -2 - block, SEVERAL).to(torch.int32)
+        else:
+            memory.writer[index] = block
 
     def prepare_write(self, window: Window, mask: torch.Tensor | None) -> None:
         """Poisons memory that is about to be written in part, so that the rest is seen to be unwritten."""

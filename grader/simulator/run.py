@@ -11,7 +11,8 @@ from grader.messages import _
 from grader.simulator.budget import Budget, Meter, OverBudget
 from grader.simulator.expressions import Affine, Code, Scope, State, integer
 from grader.simulator.faults import Fault
-from grader.simulator.memory import Memory
+from grader.simulator.memory import UNWRITTEN, Memory
+from grader.simulator.perthread import unfold
 from grader.simulator.program import Program, allocate, sizes_of
 from grader.simulator.statements import compile_statement
 from grader.simulator.survey import survey
@@ -47,8 +48,8 @@ def run(
 
     ``outputs`` are the positions of parameters that hold nothing before the kernel writes them, and that it must
     write in full: to read them earlier is a fault, and so is an element that no block writes. By default these are
-    all parameters that the kernel writes, and what is never written is no fault. Raises Unsupported, OverBudget,
-    and ValueError if the tensors don't fit the kernel.
+    all parameters that the kernel writes, but for those that it updates by atomic operations, and what is never
+    written is no fault. Raises Unsupported, OverBudget, and ValueError if the tensors don't fit the kernel.
     """
     meter = Meter(budget or Budget())
     try:
@@ -74,6 +75,8 @@ def _run(
 ) -> Run:
     if len(tensors) != len(kernel.params):
         raise ValueError(f"the kernel has {len(kernel.params)} parameters, {len(tensors)} tensors were given")
+    survey(kernel)
+    kernel = unfold(kernel)
     buffers = survey(kernel)
     program = Program(kernel, meter)
     scope = Scope(program, sizes_of(kernel, tensors), line=kernel.line)
@@ -91,7 +94,8 @@ def _run(
         if memory.storage in program.written:
             readers = memory.storage in program.read
             meter.keep(memory.data.numel() // memory.granule * (8 if readers else 4), kernel.line)
-            memory.track_blocks(holds_input=outputs is not None and position not in outputs, readers=readers)
+            empty = memory.storage not in program.accumulated if outputs is None else position in outputs
+            memory.track_blocks(holds_input=not empty, readers=readers)
     state = State()
     state.vars = [0] * program.slots
     fresh = [program.memories[buffer.storage] for buffer in kernel.allocations]
@@ -198,7 +202,7 @@ def _blocks(
 def _written(memory: Memory, shape: tuple[int, ...], strides: tuple[int, ...], factor: int) -> torch.Tensor:
     if memory.writer is None:
         return torch.zeros(shape, dtype=torch.bool)
-    flags = memory.writer >= 0
+    flags = memory.writer != UNWRITTEN
     if factor > 1:
         flags = flags[: flags.numel() // factor * factor].view(-1, factor).any(1)
     return flags.as_strided(shape, strides).clone()

@@ -4,7 +4,7 @@ import torch
 
 from grader.ir import nodes
 from grader.simulator.faults import FaultKind
-from grader.simulator.memory import Array
+from grader.simulator.memory import UNWRITTEN, Array
 from grader.simulator.program import Program, describe
 
 
@@ -36,7 +36,7 @@ def _whole(array: Array) -> torch.Tensor:
     writer = array.memory.writer
     if writer is None:
         return torch.zeros(array.shape, dtype=torch.bool)
-    flags = writer >= 0
+    flags = writer != UNWRITTEN
     if array.factor > 1:
         flags = flags[: flags.numel() // array.factor * array.factor].view(-1, array.factor).all(1)
     return flags.as_strided(array.shape, array.strides)
