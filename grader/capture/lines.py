@@ -2,8 +2,8 @@
 
 ``T.reduce_max``, ``T.cumsum`` and others are macros of TileLang's: as it builds IR, it gives their statements the
 lines of its own files, and a buffer that goes in the name of the macro's variable. A message has to name the
-student's line and buffer. TileLang knows whence a macro was called, but keeps no record of it in the IR, so here the
-builder is told to, for as long as a kernel is traced.
+student's line and buffer. TileLang knows whence a macro was called, but keeps no record of it in the IR, so here
+the builder is told to, for as long as a kernel is traced.
 """
 
 from collections.abc import Iterator

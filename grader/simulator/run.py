@@ -8,10 +8,12 @@ import torch
 
 from grader.ir import nodes
 from grader.messages import _
+from grader.simulator.births import Births, BirthWatch
 from grader.simulator.budget import Budget, Meter, OverBudget
 from grader.simulator.expressions import Affine, Code, Scope, State, integer
 from grader.simulator.faults import Fault
 from grader.simulator.memory import UNWRITTEN, Memory
+from grader.simulator.observe import Observer
 from grader.simulator.perthread import unfold
 from grader.simulator.program import Program, allocate, sizes_of
 from grader.simulator.statements import compile_statement
@@ -35,6 +37,7 @@ class Run:
     global_bytes_written: int
     guarded: int
     operations: dict[str, int] = field(default_factory=dict)
+    births: Births | None = None
 
 
 def run(
@@ -43,6 +46,7 @@ def run(
     *,
     budget: Budget | None = None,
     outputs: Collection[int] | None = None,
+    births: bool = False,
 ) -> Run:
     """Runs ``kernel``; ``tensors`` are its parameters, written in place.
 
@@ -50,11 +54,13 @@ def run(
     write in full: to read them earlier is a fault, and so is an element that no block writes. By default these are
     all parameters that the kernel writes, but for those that it updates by atomic operations, and what is never
     written is no fault. Raises Unsupported, OverBudget, and ValueError if the tensors don't fit the kernel.
+
+    ``births``: look where NaN and infinities come from (see Births); such a run is slower, and says nothing else.
     """
     meter = Meter(budget or Budget())
     try:
         with torch.no_grad():
-            return _run(kernel, tensors, meter, outputs)
+            return _run(kernel, tensors, meter, outputs, BirthWatch() if births else None)
     except RecursionError:
         raise OverBudget(_("the kernel is nested too deeply for the simulator"), kernel.line) from None
     except (MemoryError, RuntimeError) as error:
@@ -71,14 +77,18 @@ def _out_of_memory(error: Exception) -> bool:
 
 
 def _run(
-    kernel: nodes.Kernel, tensors: Sequence[torch.Tensor], meter: Meter, outputs: Collection[int] | None
+    kernel: nodes.Kernel,
+    tensors: Sequence[torch.Tensor],
+    meter: Meter,
+    outputs: Collection[int] | None,
+    observer: Observer | None,
 ) -> Run:
     if len(tensors) != len(kernel.params):
         raise ValueError(f"the kernel has {len(kernel.params)} parameters, {len(tensors)} tensors were given")
     survey(kernel)
     kernel = unfold(kernel)
     buffers = survey(kernel)
-    program = Program(kernel, meter)
+    program = Program(kernel, meter, observer)
     scope = Scope(program, sizes_of(kernel, tensors), line=kernel.line)
     granules = _granules(buffers, scope)
     _parameters(program, tensors, granules, scope)
@@ -117,6 +127,7 @@ def _run(
         global_bytes_written=sum(memory.bytes_written for memory in memories),
         guarded=program.guarded,
         operations=dict(program.operations),
+        births=observer.births(program) if isinstance(observer, BirthWatch) else None,
     )
 
 
