@@ -92,11 +92,11 @@ class BirthWatch:
         match node:
             case nodes.Store(value=value) if _is_float(value.dtype):
                 access = Access(node, scope, store=True)
-                return self._looking(_Probe(value, scope), node.buffer, access.given, runner, scope)
+                return self._looking(_Probe(value, scope), node.buffer, access.given, runner, scope, node.line)
             case nodes.Bind(value=value, var=var) if _is_float(value.dtype):
-                return self._looking(_Probe(value, scope), var, [], runner, scope)
+                return self._looking(_Probe(value, scope), var, [], runner, scope, node.line)
             case nodes.Evaluate(value=nodes.Call(op=op) as call) if op.startswith("tl.tileop."):
-                return self._comparing(call, runner, scope)
+                return self._comparing(call, runner, scope, node.line)
         return runner
 
     def read(self, array: Array, where: Where, state: State) -> None:
@@ -110,9 +110,15 @@ class BirthWatch:
     # Element by element
 
     def _looking(
-        self, probe: "_Probe", target: nodes.Buffer | nodes.Var, indices: list[Code], runner: Runner, scope: Scope
+        self,
+        probe: "_Probe",
+        target: nodes.Buffer | nodes.Var,
+        indices: list[Code],
+        runner: Runner,
+        scope: Scope,
+        line: nodes.Line | None,
     ) -> Runner:
-        program, line = scope.program, scope.line
+        program, line = scope.program, line or scope.line
         where = target.storage if isinstance(target, nodes.Buffer) else target
 
         def run(state: State) -> None:
@@ -134,8 +140,8 @@ class BirthWatch:
 
     # Tile operations
 
-    def _comparing(self, call: nodes.Call, runner: Runner, scope: Scope) -> Runner:
-        line, kind = scope.line, call.op.rpartition(".")[2]
+    def _comparing(self, call: nodes.Call, runner: Runner, scope: Scope, line: nodes.Line | None) -> Runner:
+        line, kind = line or scope.line, call.op.rpartition(".")[2]
 
         def run(state: State) -> None:
             self._forget()

@@ -16,6 +16,7 @@ from grader.simulator.memory import UNWRITTEN, Memory
 from grader.simulator.observe import Observer
 from grader.simulator.perthread import unfold
 from grader.simulator.program import Program, allocate, sizes_of
+from grader.simulator.recorder import Recorder
 from grader.simulator.statements import compile_statement
 from grader.simulator.survey import survey
 from grader.simulator.unwritten import find_unwritten
@@ -47,6 +48,7 @@ def run(
     budget: Budget | None = None,
     outputs: Collection[int] | None = None,
     births: bool = False,
+    record: Recorder | None = None,
 ) -> Run:
     """Runs ``kernel``; ``tensors`` are its parameters, written in place.
 
@@ -56,11 +58,14 @@ def run(
     written is no fault. Raises Unsupported, OverBudget, and ValueError if the tensors don't fit the kernel.
 
     ``births``: look where NaN and infinities come from (see Births); such a run is slower, and says nothing else.
+    ``record`` is filled with the steps of one block; not both at once.
     """
+    if births and record is not None:
+        raise ValueError("a run either looks for births or is recorded")
     meter = Meter(budget or Budget())
     try:
         with torch.no_grad():
-            return _run(kernel, tensors, meter, outputs, BirthWatch() if births else None)
+            return _run(kernel, tensors, meter, outputs, BirthWatch() if births else record)
     except RecursionError:
         raise OverBudget(_("the kernel is nested too deeply for the simulator"), kernel.line) from None
     except (MemoryError, RuntimeError) as error:
@@ -109,6 +114,8 @@ def _run(
     state = State()
     state.vars = [0] * program.slots
     fresh = [program.memories[buffer.storage] for buffer in kernel.allocations]
+    if isinstance(observer, Recorder):
+        observer.begin(program, tuple(extents))
     _blocks(extents, slots, body, fresh, state, program)
     for position in sorted(outputs or ()):
         find_unwritten(program, kernel.params[position])
