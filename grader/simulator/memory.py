@@ -32,6 +32,14 @@ class Window:
     def count(self) -> int:
         return prod(self.sizes)
 
+    def positions(self) -> torch.Tensor:
+        """The flat position of each element, in the window's shape."""
+        positions = torch.tensor(self.offset)
+        for axis, (size, stride) in enumerate(zip(self.sizes, self.strides, strict=True)):
+            steps = torch.arange(size) * stride
+            positions = positions + steps.reshape([-1 if other == axis else 1 for other in range(len(self.sizes))])
+        return positions
+
     def at(self, lane: int) -> int:
         """The flat position of the lane-th element of the window."""
         position = self.offset
@@ -46,7 +54,13 @@ class Memory:
 
     A parameter that the kernel writes has ``writer`` instead of ``written``: for each granule the number of
     the block that wrote it last, or -1; -2 minus that number if the write was atomic, and SEVERAL after atomic
-    writes of several blocks. One that nothing writes is FULL and has no shadow.
+    writes of several blocks. One that nothing writes is FULL and has no shadow. A parameter that the kernel both
+    reads and writes has ``reader`` too: the number of the block that read it, -1, or SEVERAL.
+
+    Nothing orders the blocks of a kernel, so an element that one block writes is no other block's to touch. It is
+    a race between blocks to write what another one has written (unless both do it atomically), to read what
+    another one has written, and to write what another one has read: on the card either might come first. It
+    doesn't matter whether the values are equal: equal inputs would hide it.
     """
 
     def __init__(self, storage: Storage, data: torch.Tensor, granule: int, poison: int) -> None:
@@ -60,13 +74,17 @@ class Memory:
         self.state = FULL if self.is_global else EMPTY
         self.written: torch.Tensor | None = None
         self.writer: torch.Tensor | None = None
+        self.reader: torch.Tensor | None = None
         self.holds_input = self.is_global  # has values before the kernel starts
         self.carried = False  # what is unwritten was written before this T.Parallel: see Nest
         self.bytes_read = 0
         self.bytes_written = 0
 
-    def track_writers(self, *, holds_input: bool) -> None:
-        self.writer = torch.full((self.data.numel() // self.granule,), UNWRITTEN, dtype=torch.int32)
+    def track_blocks(self, *, holds_input: bool, readers: bool) -> None:
+        count = self.data.numel() // self.granule
+        self.writer = torch.full((count,), UNWRITTEN, dtype=torch.int32)
+        if readers:
+            self.reader = torch.full((count,), -1, dtype=torch.int32)
         self.holds_input = holds_input
         self.state = PARTIAL
 
@@ -150,6 +168,28 @@ class Array:
         if atomic:
             return self._join((owner >= 0) & (owner != block))
         return self._join((owner != UNWRITTEN) & (owner != block) & (owner != -2 - block))
+
+    def read_elsewhere(self, where: "Window | torch.Tensor", block: int) -> torch.Tensor | None:
+        """True where another block has read. None if no block can have."""
+        reader = self.memory.reader
+        if reader is None:
+            return None
+        seen = (self._shadow if isinstance(where, Window) else self._shadow_at)(reader, where)
+        return self._join((seen != -1) & (seen != block))
+
+    def note_reader(self, where: "Window | torch.Tensor", mask: torch.Tensor | None, block: int) -> None:
+        """Notes that a block reads a window or flat indices, in the iterations where ``mask`` is true."""
+        reader = self.memory.reader
+        if reader is None:
+            return
+        index = where.positions() if isinstance(where, Window) else where
+        if mask is not None:
+            index, mask = torch.broadcast_tensors(index, mask)
+            index = index[mask]
+        if self.factor > 1:
+            index = index.unsqueeze(-1) * self.factor + torch.arange(self.factor)
+        seen = reader[index]
+        reader[index] = torch.where((seen == -1) | (seen == block), block, SEVERAL).to(reader.dtype)
 
     # Writing
 

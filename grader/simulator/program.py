@@ -14,6 +14,7 @@ from grader.simulator.dtypes import DTYPES, DType
 from grader.simulator.expressions import Code, Scope, State, compile_expression, constant
 from grader.simulator.faults import FaultKind, Faults, Unsupported
 from grader.simulator.memory import Array, Memory, row_major
+from grader.simulator.observe import Observer
 from grader.simulator.threads import Threads
 
 if TYPE_CHECKING:
@@ -24,9 +25,10 @@ MAX_EXTENT = 2**40
 
 
 class Program:
-    def __init__(self, kernel: nodes.Kernel, meter: Meter) -> None:
+    def __init__(self, kernel: nodes.Kernel, meter: Meter, observer: Observer | None = None) -> None:
         self.kernel = kernel
         self.meter = meter
+        self.observer = observer
         self.faults = Faults()
         self.threads = Threads(meter)
         self.memories: dict[nodes.Storage, Memory] = {}

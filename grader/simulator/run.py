@@ -8,14 +8,18 @@ import torch
 
 from grader.ir import nodes
 from grader.messages import _
+from grader.simulator.births import Births, BirthWatch
 from grader.simulator.budget import Budget, Meter, OverBudget
 from grader.simulator.expressions import Affine, Code, Scope, State, integer
 from grader.simulator.faults import Fault
 from grader.simulator.memory import UNWRITTEN, Memory
+from grader.simulator.observe import Observer
 from grader.simulator.perthread import unfold
 from grader.simulator.program import Program, allocate, sizes_of
+from grader.simulator.recorder import Recorder
 from grader.simulator.statements import compile_statement
 from grader.simulator.survey import survey
+from grader.simulator.unwritten import find_unwritten
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class Run:
     global_bytes_written: int
     guarded: int
     operations: dict[str, int] = field(default_factory=dict)
+    births: Births | None = None
 
 
 def run(
@@ -42,18 +47,25 @@ def run(
     *,
     budget: Budget | None = None,
     outputs: Collection[int] | None = None,
+    births: bool = False,
+    record: Recorder | None = None,
 ) -> Run:
     """Runs ``kernel``; ``tensors`` are its parameters, written in place.
 
-    ``outputs`` are the positions of parameters that hold nothing before the kernel writes them, so that
-    reading them earlier is a fault; by default all parameters that the kernel writes, but for those that it
-    updates by atomic operations. Raises Unsupported,
-    OverBudget, and ValueError if the tensors don't fit the kernel.
+    ``outputs`` are the positions of parameters that hold nothing before the kernel writes them, and that it must
+    write in full: to read them earlier is a fault, and so is an element that no block writes. By default these are
+    all parameters that the kernel writes, but for those that it updates by atomic operations, and what is never
+    written is no fault. Raises Unsupported, OverBudget, and ValueError if the tensors don't fit the kernel.
+
+    ``births``: look where NaN and infinities come from (see Births); such a run is slower, and says nothing else.
+    ``record`` is filled with the steps of one block; not both at once.
     """
+    if births and record is not None:
+        raise ValueError("a run either looks for births or is recorded")
     meter = Meter(budget or Budget())
     try:
         with torch.no_grad():
-            return _run(kernel, tensors, meter, outputs)
+            return _run(kernel, tensors, meter, outputs, BirthWatch() if births else record)
     except RecursionError:
         raise OverBudget(_("the kernel is nested too deeply for the simulator"), kernel.line) from None
     except (MemoryError, RuntimeError) as error:
@@ -70,14 +82,18 @@ def _out_of_memory(error: Exception) -> bool:
 
 
 def _run(
-    kernel: nodes.Kernel, tensors: Sequence[torch.Tensor], meter: Meter, outputs: Collection[int] | None
+    kernel: nodes.Kernel,
+    tensors: Sequence[torch.Tensor],
+    meter: Meter,
+    outputs: Collection[int] | None,
+    observer: Observer | None,
 ) -> Run:
     if len(tensors) != len(kernel.params):
         raise ValueError(f"the kernel has {len(kernel.params)} parameters, {len(tensors)} tensors were given")
     survey(kernel)
     kernel = unfold(kernel)
     buffers = survey(kernel)
-    program = Program(kernel, meter)
+    program = Program(kernel, meter, observer)
     scope = Scope(program, sizes_of(kernel, tensors), line=kernel.line)
     granules = _granules(buffers, scope)
     _parameters(program, tensors, granules, scope)
@@ -91,13 +107,18 @@ def _run(
     memories = [program.memories[buffer.storage] for buffer in kernel.params]
     for position, memory in enumerate(memories):
         if memory.storage in program.written:
-            meter.keep(memory.data.numel() // memory.granule * 4, kernel.line)
+            readers = memory.storage in program.read
+            meter.keep(memory.data.numel() // memory.granule * (8 if readers else 4), kernel.line)
             empty = memory.storage not in program.accumulated if outputs is None else position in outputs
-            memory.track_writers(holds_input=not empty)
+            memory.track_blocks(holds_input=not empty, readers=readers)
     state = State()
     state.vars = [0] * program.slots
     fresh = [program.memories[buffer.storage] for buffer in kernel.allocations]
+    if isinstance(observer, Recorder):
+        observer.begin(program, tuple(extents))
     _blocks(extents, slots, body, fresh, state, program)
+    for position in sorted(outputs or ()):
+        find_unwritten(program, kernel.params[position])
     written = tuple(
         _written(
             memory, program.arrays[buffer].shape, program.arrays[buffer].strides, program.arrays[buffer].factor
@@ -113,6 +134,7 @@ def _run(
         global_bytes_written=sum(memory.bytes_written for memory in memories),
         guarded=program.guarded,
         operations=dict(program.operations),
+        births=observer.births(program) if isinstance(observer, BirthWatch) else None,
     )
 
 

@@ -49,6 +49,12 @@ JUMPS: dict[str, type[Exception]] = {
 
 
 def compile_statement(node: nodes.Stmt, scope: Scope) -> Runner:
+    runner = _compile(node, scope)
+    observer = scope.program.observer
+    return runner if observer is None else observer.around(node, runner, scope)
+
+
+def _compile(node: nodes.Stmt, scope: Scope) -> Runner:
     scope.line = node.line or scope.line
     scope.program.charge_compilation(scope.line)
     match node:
@@ -77,7 +83,9 @@ def _sequence(node: nodes.Seq, scope: Scope) -> Runner:
     runners, bound = [], []
     for item in node.body:
         if isinstance(item, nodes.Bind):
-            runners.append(_bind(item, scope))
+            runner = _bind(item, scope)
+            observer = scope.program.observer
+            runners.append(runner if observer is None else observer.around(item, runner, scope))
             bound.append(item.var)
         else:
             runners.append(compile_statement(item, scope))
