@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 from grader.ir import nodes
+from grader.ir.late import settle
 from grader.ir.nodes import Line
 from grader.messages import _
 
@@ -411,7 +412,8 @@ class _Reader:
         data = self.fields(index, kind)
         match kind:
             case "tirx.SeqStmt":
-                return nodes.Seq(line, tuple(self.stmt(item) for item in self.array(self.ref(data, "seq"))))
+                items = tuple(self.stmt(item) for item in self.array(self.ref(data, "seq")))
+                return nodes.Seq(line, settle(items))
             case "tirx.Bind":
                 return nodes.Bind(line, self.var(self.ref(data, "var")), self.expr(self.ref(data, "value")))
             case "tirx.Evaluate":
