@@ -134,7 +134,9 @@ def _of(body: str, name: str, element: int | None) -> Iterator[tuple[bool, int]]
             yield (by_function[1] == "store" if by_function else _is_assigned(body, end)), width
     for match in re.finditer(rf"(&\()?\b{name}\[", body):
         if match[1]:
-            asynchronous = re.search(rf"tl::cp_async_gs\w*<(\d+)>\([^;]*&\({name}\[$", _statement(body, match.end()))
+            asynchronous = re.search(
+                rf"tl::cp_async_gs\w*<(\d+)>\([^;]*&\({name}\[$", _statement(body, match.end())
+            )
             if asynchronous:
                 yield False, int(asynchronous[1])
         elif element is not None:
