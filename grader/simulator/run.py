@@ -15,11 +15,10 @@ from grader.simulator.expressions import Affine, Code, Scope, State, integer
 from grader.simulator.faults import Fault, NotBatched
 from grader.simulator.memory import UNWRITTEN, Memory
 from grader.simulator.observe import Observer
-from grader.simulator.perthread import unfold
+from grader.simulator.prepare import prepare
 from grader.simulator.program import Program, allocate, sizes_of
 from grader.simulator.recorder import Recorder
 from grader.simulator.statements import compile_statement
-from grader.simulator.survey import survey
 from grader.simulator.unwritten import find_unwritten
 
 
@@ -100,9 +99,7 @@ def _run(
 ) -> Run:
     if len(tensors) != len(kernel.params):
         raise ValueError(f"the kernel has {len(kernel.params)} parameters, {len(tensors)} tensors were given")
-    survey(kernel)
-    kernel = unfold(kernel)
-    buffers = survey(kernel)
+    kernel, buffers = prepare(kernel)
     if batched:
         program, sizes, granules = _launch(kernel, tensors, meter, checks, buffers)
         _slots, extents = _grid(kernel, Scope(program, dict(sizes), line=kernel.line))
