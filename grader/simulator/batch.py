@@ -32,7 +32,7 @@ from grader.simulator.faults import FaultKind, NotBatched, Unsupported
 from grader.simulator.memory import Array, Memory, row_major
 from grader.simulator.nests import iota
 from grader.simulator.program import BOOKKEPT, Program, TileOp
-from grader.simulator.statements import ASSERTIONS, NO_EFFECT, compile_statement
+from grader.simulator.statements import ASSERTIONS, JUMPS, NO_EFFECT, compile_statement
 
 #: Elements that the blocks of a box have in their largest tile: more leave the cache.
 ELEMENTS = 1 << 17
@@ -41,16 +41,17 @@ SHARE = 4
 
 #: Operators that work on many blocks as on one. What isn't known is done a block at a time.
 _CALLS = frozenset().union(
-    functions.UNARY,
+    *functions.FLOAT_CALLS.values(),
     functions.PREDICATES,
-    functions.BINARY_CALLS,
     functions.BITS,
+    functions.BIT_COUNTS,
     functions.DIVISIONS,
     NO_EFFECT,
     ASSERTIONS,
     BATCHED_TILE_OPS,
     ("tirx.if_then_else", "tl.infinity", "tirx.likely", "tirx.reinterpret", "tirx.bitwise_not"),
-    ("tirx.break_loop",),
+    ("tirx.ldexp", "tl.__ldg"),
+    JUMPS,
 )
 
 

@@ -16,7 +16,9 @@ from grader.simulator.dtypes import DTYPES, cast
 from grader.simulator.expressions import Affine, Scope, State, compile_expression
 from grader.simulator.faults import NotBatched
 from grader.simulator.memory import FULL, Memory, Window
-from grader.simulator.tileops import GEMM_WORK, POLICIES, REDUCTIONS, _level, _product
+from grader.simulator.tileops.copies import _level
+from grader.simulator.tileops.products import GEMM_WORK, POLICIES, _product
+from grader.simulator.tileops.reductions import REDUCTIONS
 
 Runner = Callable[[State], None]
 

@@ -30,7 +30,7 @@ from grader.simulator.memory import FULL, Array, Window
 class Access:
     """One place in the IR where a buffer's element is loaded or stored, compiled."""
 
-    def __init__(self, node: nodes.Load | nodes.Store, scope: Scope, *, store: bool) -> None:
+    def __init__(self, node: nodes.Load | nodes.Store, scope: Scope, *, store: bool, atomic: bool = False) -> None:
         self.node = node
         self.program = scope.program
         self.line = scope.line
@@ -39,6 +39,7 @@ class Access:
         self.axes = len(scope.axes)
         self.nest = scope.nest
         self.store = store
+        self.atomic = atomic
         self.array: Array
         self.array, private = scope.program.array_for(node.buffer, scope)
         if len(node.indices) != len(node.buffer.shape):
@@ -240,6 +241,16 @@ class Access:
         kind = FaultKind.RACE if memory.carried else FaultKind.UNINITIALISED_READ
         self.fault_where(kind, self.array.unwritten(where), state, where)
         self.fault_where(FaultKind.RACE, self.array.foreign(where, state.block_number), state, where)
+        if memory.reader is not None:
+            self.array.note_reader(where, state.mask, state.block_number)
+
+    def write_checks(
+        self, where: "Window | torch.Tensor", state: State, block: "int | torch.Tensor | None" = None
+    ) -> None:
+        array, block = self.array, state.block_number if block is None else block
+        self.fault_where(FaultKind.RACE, array.foreign(where, block), state, where)
+        if array.memory.reader is not None:
+            self.fault_where(FaultKind.RACE, array.read_elsewhere(where, block), state, where)
 
 
 def structure(node: nodes.Expr) -> object:
@@ -298,6 +309,7 @@ def _scalar_load(access: Access) -> Evaluator:
     watched = access.program.watches_threads and not access.rank and not memory.is_local
     threads = access.program.threads if watched else None
     counted = access.element_bytes * access.program.blocks
+    observer = access.program.observer
 
     def run(state: State) -> Value:
         position = access.scalar_position(state)
@@ -311,6 +323,10 @@ def _scalar_load(access: Access) -> Evaluator:
             access._fault(FaultKind.RACE, state, 1, lambda: array.position(position))
         if memory.is_global:
             memory.bytes_read += counted
+        if observer is not None:
+            mask, state.mask = state.mask, None
+            observer.read(array, Window(position, (), ()), state)
+            state.mask = mask
         value = dtype.decode(array.flat[position])
         if dtype.kind == "float":
             return value.clone()
@@ -323,6 +339,7 @@ def _parallel_load(access: Access) -> Evaluator:
     array, memory, dtype = access.array, access.array.memory, access.array.dtype
     element_bytes = access.element_bytes
     outside: Value = 0 if memory.is_global or dtype.kind != "float" else float("nan")
+    observer = access.program.observer
 
     def run(state: State) -> torch.Tensor:
         window = None if access.suspect else access.window(state)
@@ -331,6 +348,8 @@ def _parallel_load(access: Access) -> Evaluator:
                 access.read_checks(window, state)
             if memory.is_global:
                 memory.bytes_read += access.touched(state.mask, window.sizes) * element_bytes
+            if observer is not None:
+                observer.read(array, window, state)
             return dtype.decode(array.raw(window))
         position, inside = access.flat(state)
         mask = state.mask
@@ -341,6 +360,8 @@ def _parallel_load(access: Access) -> Evaluator:
             access.nest.tracker.load(access, position, state)
         if memory.is_global:
             memory.bytes_read += access.touched(state.mask, tuple(position.shape)) * element_bytes
+        if observer is not None:
+            observer.read(array, position, state)
         state.mask = mask
         value = dtype.decode(array.flat[position])
         return value if inside is None else torch.where(inside, value, outside)
@@ -391,7 +412,7 @@ def _scalar_store(access: Access, value: Code, scope: Scope) -> Callable[[State]
             return
         window = Window(position, (), ())
         race = any(load.touches(position, state) for load in loads)
-        access.fault_where(FaultKind.RACE, array.foreign(window, state.block_number), state, window)
+        access.write_checks(window, state)
         array.prepare_write(window, None)
         target = array.flat[position : position + 1].view(torch.uint8)
         before = target.tolist()
@@ -403,6 +424,8 @@ def _scalar_store(access: Access, value: Code, scope: Scope) -> Callable[[State]
         array.mark(window, None, state.block_number)
         if memory.is_global:
             memory.bytes_written += element_bytes
+        if program.observer is not None:
+            program.observer.wrote(array, window, None, state)
 
     return run
 
@@ -411,6 +434,7 @@ def _parallel_store(access: Access, value: Code) -> Callable[[State], None]:
     array, memory, dtype = access.array, access.array.memory, access.array.dtype
     evaluate, element_bytes, meter, line = value.run, access.element_bytes, access.program.meter, access.line
     aliases = any(load.buffer.storage is memory.storage for load in access.program.loads_in(access.node))
+    observer = access.program.observer
     size, lead = value.size + access.size, access.program.lead
 
     def run(state: State) -> None:
@@ -430,7 +454,7 @@ def _parallel_store(access: Access, value: Code) -> Callable[[State], None]:
             return
         raw = dtype.encode(dtype.tensor(result))
         if memory.is_global:
-            access.fault_where(FaultKind.RACE, array.foreign(window, state.block_number), state, window)
+            access.write_checks(window, state)
             memory.bytes_written += access.touched(mask, window.sizes) * element_bytes
         array.prepare_write(window, mask)
         target = array.raw(window)
@@ -440,6 +464,8 @@ def _parallel_store(access: Access, value: Code) -> Callable[[State], None]:
             raw = raw.clone()
         target.copy_(raw)
         array.mark(window, mask, state.block_number)
+        if observer is not None:
+            observer.wrote(array, window, mask, state)
 
     return run
 
@@ -469,7 +495,7 @@ def _scattered_store(access: Access, result: Value, state: State) -> None:
         return
     mask, state.mask = state.mask, None
     if memory.is_global:
-        access.fault_where(FaultKind.RACE, array.foreign(position, blocks), state, position)
+        access.write_checks(position, state, blocks)
         memory.bytes_written += position.numel() * access.element_bytes
     memory.materialise()
     if access.suspect:
@@ -490,4 +516,6 @@ def _scattered_store(access: Access, result: Value, state: State) -> None:
     array.mark_at(position, blocks)
     if not isinstance(blocks, int):  # did several of the blocks write one element?
         access.fault_where(FaultKind.RACE, array.foreign(position, blocks), state, position)
+    if access.program.observer is not None:
+        access.program.observer.wrote(array, position, None, state)
     state.mask = mask

@@ -14,6 +14,7 @@ from grader.simulator.dtypes import DTYPES, DType
 from grader.simulator.expressions import Code, Evaluator, Scope, State, compile_expression, constant
 from grader.simulator.faults import FaultKind, Faults, Unsupported
 from grader.simulator.memory import Array, Memory, row_major
+from grader.simulator.observe import Observer
 from grader.simulator.threads import Threads
 
 if TYPE_CHECKING:
@@ -37,11 +38,14 @@ class Program:
     #: How many blocks run at once.
     blocks = 1
 
-    def __init__(self, kernel: nodes.Kernel, meter: Meter, *, checks: bool = True) -> None:
+    def __init__(
+        self, kernel: nodes.Kernel, meter: Meter, observer: Observer | None = None, *, checks: bool = True
+    ) -> None:
         self.kernel = kernel
         self.checks = checks
         self.watches_threads = checks
         self.meter = meter
+        self.observer = observer
         self.faults = Faults()
         self.threads = Threads(meter)
         self.memories: dict[nodes.Storage, Memory] = {}
@@ -52,6 +56,7 @@ class Program:
         self.operations: dict[str, int] = {}
         self.read: set[nodes.Storage] = set()
         self.written: set[nodes.Storage] = set()
+        self.accumulated: set[nodes.Storage] = set()
         self._compiled = 0
 
     # Compilation
@@ -71,6 +76,13 @@ class Program:
 
     def note_write(self, array: Array) -> None:
         self.written.add(array.memory.storage)
+
+    def note_accumulation(self, array: Array, *, writes: bool) -> None:
+        """An atomic operation: what it updates had a value before."""
+        self.accumulated.add(array.memory.storage)
+        self.note_read(array)
+        if writes:
+            self.note_write(array)
 
     @staticmethod
     def loads_in(node: nodes.Store) -> "Iterable[nodes.Load]":
@@ -154,9 +166,12 @@ class Program:
         """Says, once the kernel is compiled, which parameters need to know who wrote them."""
         for position, buffer in enumerate(self.kernel.params):
             memory = self.memories[buffer.storage]
-            if self.checks and memory.storage in self.written:
-                self.meter.keep(memory.data.numel() // memory.granule * 4, self.kernel.line)
-                memory.track_writers(holds_input=outputs is not None and position not in outputs)
+            if not self.checks or memory.storage not in self.written:
+                continue
+            readers = memory.storage in self.read
+            self.meter.keep(memory.data.numel() // memory.granule * (8 if readers else 4), self.kernel.line)
+            empty = memory.storage not in self.accumulated if outputs is None else position in outputs
+            memory.track_blocks(holds_input=not empty, readers=readers)
 
     # Running
 

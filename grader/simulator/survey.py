@@ -5,7 +5,6 @@ sizes are added up here without such a walk.
 """
 
 from collections.abc import Iterable
-from weakref import WeakKeyDictionary
 
 from grader.ir import nodes
 from grader.messages import _
@@ -15,20 +14,8 @@ MAX_NODES = 1_000_000  # shared ones counted at each use
 MAX_DEPTH = 400
 
 
-_surveyed: WeakKeyDictionary[nodes.Kernel, list[nodes.Buffer]] = WeakKeyDictionary()
-
-
 def survey(kernel: nodes.Kernel) -> list[nodes.Buffer]:
-    """The buffers of a kernel, each once. Raises OverBudget if the kernel is too large or too deep.
-
-    A kernel that was found fit is remembered: it never changes, and is mostly run with several inputs.
-    """
-    if kernel not in _surveyed:
-        _surveyed[kernel] = _survey(kernel)
-    return _surveyed[kernel]
-
-
-def _survey(kernel: nodes.Kernel) -> list[nodes.Buffer]:
+    """The buffers of a kernel, each once. Raises OverBudget if the kernel is too large or too deep."""
     buffers = dict.fromkeys((*kernel.params, *kernel.allocations))
     size: dict[nodes.Expr | nodes.Stmt, int] = {}
     depth: dict[nodes.Expr | nodes.Stmt, int] = {}
