@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from grader.verdict import Location
+from grader.verdict import Finding, Location
 
 Number = int | float | bool
 
@@ -54,8 +54,9 @@ class Step:
 class BlockTrace:
     """What one block of a kernel did.
 
-    ``block`` and ``grid`` are x first. ``notes`` say what was left out, and why. ``source`` are the student's lines
-    around those of the steps, in order.
+    ``block`` and ``grid`` are x first. ``notes`` say what was left out, and why; ``faults``
+    are those of the whole run. ``source`` are the student's
+    lines from the first to the last of the steps', in order.
     """
 
     kernel: str
@@ -64,4 +65,5 @@ class BlockTrace:
     buffers: tuple[TracedBuffer, ...]
     steps: tuple[Step, ...]
     notes: tuple[str, ...] = ()
+    faults: tuple[Finding, ...] = ()
     source: tuple[Location, ...] = ()
