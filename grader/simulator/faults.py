@@ -43,6 +43,10 @@ class Unsupported(Exception):
         self.line = line
 
 
+class NotBatched(Exception):
+    """Something that is only done a block at a time. Internal: such a kernel is walked block by block."""
+
+
 class Faults:
     """Collects faults, one for each kind, buffer and line."""
 
