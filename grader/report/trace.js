@@ -100,7 +100,7 @@ function tilelabTrace(root, data) {
       context.strokeStyle = colours.read;
       context.lineWidth = 2;
       context.setLineDash([5, 3]);
-      context.strokeRect(x - 1, y - 1, width + 2, height + 2);
+      context.strokeRect(x + 1, y + 1, Math.max(width - 2, 1), Math.max(height - 2, 1)); // inside: both may be seen
     } else {
       context.strokeStyle = colours.write;
       context.lineWidth = 3;
@@ -265,7 +265,7 @@ function tilelabTrace(root, data) {
   what.setAttribute("aria-live", "polite");
   const code = make("code", "", make("div", "", what));
   const variables = make("div", "tlt-vars", what);
-  const body = make("div", "tlt-body", root);
+  const body = make("div", "", root);
   const lines = [];
   if (data.source.length) {
     const source = make("div", "tlt-source", body);
@@ -349,9 +349,13 @@ function tilelabTrace(root, data) {
       item.resting = "";
       if (picture) {
         drawValues(item.values, picture, data.buffers[item.number].range, item.whole ? [] : touches, colours);
+        const range = data.buffers[item.number].range;
+        const parts = [];
+        if (range[0] !== range[1]) parts.push(number(range[0]) + " … " + number(range[1]));
         if (Math.max(...picture.every) > 1) {
-          item.resting = fill(words.every, { rows: picture.every[0], columns: picture.every[1] });
+          parts.push(fill(words.every, { rows: picture.every[0], columns: picture.every[1] }));
         }
+        item.resting = parts.join("; ");
       } else {
         item.values.tilelabCell = null;
       }

@@ -128,20 +128,24 @@ def _folded(shape: tuple[int, ...]) -> list[int]:
 
 def _step(trace: BlockTrace, step: Step, axes: list[Axes], pictures: "_Pictures") -> dict[str, object]:
     lines = [line.line for line in trace.source]
+    # A tile that is copied is drawn as a tile; of global memory itself, what is computed with is drawn.
+    copied = step.copies and any(trace.buffers[t.buffer].scope != "global" for t in (*step.reads, *step.writes))
     return {
         "line": lines.index(step.where.line) if step.where and step.where.line in lines else -1,
         "place": words.place(step),
         "text": words.line(step),
         "variables": words.variables(step),
         "touches": [
-            _touch(trace.buffers[touch.buffer], axes[touch.buffer], touch, kind, pictures)
+            _touch(trace.buffers[touch.buffer], axes[touch.buffer], touch, kind, pictures, region=not copied)
             for kind, touches in (("read", step.reads), ("written", step.writes))
             for touch in touches
         ],
     }
 
 
-def _touch(buffer: TracedBuffer, axes: Axes, touch: Touch, kind: str, pictures: "_Pictures") -> dict[str, object]:
+def _touch(
+    buffer: TracedBuffer, axes: Axes, touch: Touch, kind: str, pictures: "_Pictures", *, region: bool
+) -> dict[str, object]:
     data: dict[str, object] = {
         "buffer": touch.buffer,
         "kind": kind,
@@ -150,7 +154,7 @@ def _touch(buffer: TracedBuffer, axes: Axes, touch: Touch, kind: str, pictures: 
     if buffer.scope == "global":
         rows, columns = axes
         data["box"] = [[0, 1] if rows is None else list(touch.box[rows]), list(touch.box[columns])]
-        data["picture"] = pictures.of_region(touch)
+        data["picture"] = pictures.of_region(touch) if region else None
         return data
     data["box"] = _folded_box(buffer.shape, touch.box)
     if kind == "written":
@@ -261,6 +265,8 @@ def _value_at(touch: Touch, index: tuple[int, ...]) -> tuple[bool, Number | None
 def _bits(value: Number | None) -> bytes:
     if value is None:
         return struct.pack("<I", _NOTHING)
+    if isinstance(value, float) and math.isnan(value):
+        return struct.pack("<f", math.nan)  # whatever its bits: memory that nothing wrote may hold _NOTHING
     try:
         return struct.pack("<f", value)
     except OverflowError:

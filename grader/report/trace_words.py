@@ -5,11 +5,12 @@ from grader.verdict.trace import BlockTrace, Number, Step, Touch, TracedBuffer
 
 
 def title(trace: BlockTrace) -> str:
-    return _("{kernel}: block ({block}) of a grid of {grid}, {count} steps").format(
+    count = len(trace.steps)
+    return _("{kernel}: block ({block}) of a grid of {grid}, {steps}").format(
         kernel=trace.kernel,
         block=", ".join(map(str, trace.block)),
         grid=" × ".join(map(str, trace.grid)),
-        count=len(trace.steps),
+        steps=_("1 step") if count == 1 else _("{count} steps").format(count=count),
     )
 
 

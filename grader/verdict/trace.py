@@ -49,6 +49,11 @@ class Step:
     reads: tuple[Touch, ...]
     writes: tuple[Touch, ...]
 
+    @property
+    def copies(self) -> bool:
+        """Does the step bring elements from one buffer to another, and nothing else?"""
+        return self.text.startswith("T.copy(")
+
 
 @dataclass(frozen=True)
 class BlockTrace:
