@@ -15,7 +15,10 @@ MAX_GRID = (2**31 - 1, 65_535, 65_535)
 
 @dataclass(frozen=True)
 class Architecture:
-    """``name`` as compilers spell it; ``shared`` in bytes a multiprocessor, ``reserved`` of them for each block."""
+    """``name`` as compilers spell it. Of a multiprocessor: ``shared`` bytes, most ``threads`` and ``blocks``.
+
+    ``reserved`` bytes of the shared memory are CUDA's own, for each block.
+    """
 
     name: str
     family: str

@@ -80,7 +80,7 @@ def landmarks(source: str) -> dict[str, int]:
 
 
 def accesses(source: str) -> tuple[Access, ...]:
-    """The reads and writes of global memory by threads, widest first. TMA's, which no thread makes, are not here."""
+    """The reads and writes of global memory by threads, widest first. Those of the TMA are not here."""
     body = _body(source)
     counts: dict[tuple[str, bool, int], int] = {}
     for name, size in _pointers(source).items():
@@ -134,7 +134,9 @@ def _of(body: str, name: str, element: int | None) -> Iterator[tuple[bool, int]]
             yield (by_function[1] == "store" if by_function else _is_assigned(body, end)), width
     for match in re.finditer(rf"(&\()?\b{name}\[", body):
         if match[1]:
-            asynchronous = re.search(rf"tl::cp_async_gs\w*<(\d+)>\([^;]*&\({name}\[$", _statement(body, match.end()))
+            asynchronous = re.search(
+                rf"tl::cp_async_gs\w*<(\d+)>\([^;]*&\({name}\[$", _statement(body, match.end())
+            )
             if asynchronous:
                 yield False, int(asynchronous[1])
         elif element is not None:
