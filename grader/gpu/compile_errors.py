@@ -414,8 +414,8 @@ def explain(
 ) -> Explained:
     """What the error means for the student who wrote ``kernel``.
 
-    If the message alone doesn't tell the line and ``search`` is set, the kernel is lowered again, cut off after its
-    first statement, after its second, and so on, until the same error comes (seconds).
+    If the message alone doesn't tell the line and ``search`` is set, the kernel is lowered again, cut off after
+    its first statement, after its second, and so on, until the same error comes (seconds).
     """
     explained = explain_text(error.text, kernel, crashed=error.kind == "Crash")
     if explained.lines or not search or error.kind == "Timeout":
@@ -424,8 +424,10 @@ def explain(
     return explained if line is None else replace(explained, lines=(line,))
 
 
-def explain_text(text: str, kernel: nodes.Kernel, *, crashed: bool = False) -> Explained:
-    """The same from the message alone, without lowering anything again."""
+def explain_text(
+    text: str, kernel: nodes.Kernel, *, compiler: str = "TileLang", crashed: bool = False
+) -> Explained:
+    """The same from the message of ``compiler`` alone, without lowering anything again."""
     names = ir.written_names(kernel)
     own_words = _shortened(text, names)
     spans = _spans(text, kernel)
@@ -440,11 +442,11 @@ def explain_text(text: str, kernel: nodes.Kernel, *, crashed: bool = False) -> E
         message, advice = rule.message.format(**shown), rule.advice.format(**shown)
         return Explained(message, advice, spans or tuple(dict.fromkeys(found)), own_words)
     if crashed:
-        message = _("TileLang's compiler crashed on this kernel. Its last words: {words}")
+        message = _("{compiler}'s process ended on this kernel. Its last words: {words}")
     else:
-        message = _("TileLang can't compile this kernel. In its own words: {words}")
+        message = _("{compiler} can't compile this kernel. In its own words: {words}")
     advice = _("Try it with the last statement that you added left out, to see which one it is about.")
-    return Explained(message.format(words=own_words), advice, spans, own_words, known=False)
+    return Explained(message.format(words=own_words, compiler=compiler), advice, spans, own_words, known=False)
 
 
 def _of_kernel(kernel: nodes.Kernel) -> Values:
