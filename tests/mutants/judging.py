@@ -1,0 +1,120 @@
+"""Judges a kernel's typed nodes by the judge's own parts: admission's checks, the simulator, the comparison."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from grader import ir, simulator
+from grader.admit import Refused
+from grader.admit.limits import check_limits
+from grader.admit.operators import check_operators
+from grader.admit.scopes import check_scopes
+from grader.admit.signature import check_signature
+from grader.catalog import Shape
+from grader.ir.nodes import Line
+from grader.judge import seeds
+from grader.judge.comparison import compare, poison
+from grader.judge.task import Tensors
+from grader.simulator import Budget
+from mutants.tasks import Task
+
+Kernels = Mapping[str, ir.Kernel]  # by name of shape
+
+#: Kinds of evidence that are no fault of the simulator's.
+WRONG, REFUSED, ENDLESS = "wrong values", "refused", "over budget"
+UNSUPPORTED = "unsupported"  # nobody judged it
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``failed``, with what kind of evidence, in words, and the line if one is known.
+
+    A kernel that did not fail has ``outputs``: for each shape and family, as bits.
+    """
+
+    failed: bool
+    kind: str = ""
+    evidence: str = ""
+    line: Line | None = None
+    outputs: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True)
+class Case:
+    """One shape and family: inputs, the exact result and how far off it may be."""
+
+    shape: Shape
+    family: str
+    inputs: Tensors
+    reference: torch.Tensor
+    bound: torch.Tensor
+
+
+DTYPES = {"float16": torch.float16, "float32": torch.float32}
+
+
+@functools.cache
+def traced(name: str) -> Kernels:
+    """The typed nodes of a reference kernel at each of its shapes."""
+    from mutants.tasks import TASKS
+
+    return read_all(TASKS[name], TASKS[name].make)
+
+
+def read_all(task: Task, make) -> Kernels:
+    """What ``make(**sizes)`` (a factory of prim_funcs) gives at each of the task's shapes."""
+    from tilelang import tvm
+
+    return {shape.name: ir.read(tvm.ir.save_json(make(**shape.sizes))) for shape in task.kernel.shapes}
+
+
+@functools.cache
+def cases(name: str) -> tuple[Case, ...]:
+    from mutants.tasks import TASKS
+
+    task = TASKS[name]
+    made = []
+    for shape in task.kernel.shapes:
+        for family in task.families:
+            inputs = task.inputs(family, shape, seeds.generator("wrong kernels", name, shape.name, family))
+            reference = task.reference(inputs)
+            made.append(Case(shape, family, inputs, reference, task.bound(inputs, reference)))
+    return tuple(made)
+
+
+def judge(task: Task, kernels: Kernels, budget: Budget | None = None) -> Verdict:
+    """Runs a kernel on every family at every shape, until something is wrong. A fault counts first, as it has a line."""
+    budget = budget or Budget(steps=200_000, seconds=20.0)
+    for shape in task.kernel.shapes:
+        try:
+            kernel = kernels[shape.name]
+            check_signature(kernel, task.kernel, shape)
+            check_scopes(kernel)
+            check_operators(kernel, task.kernel)
+            check_limits(kernel)
+        except Refused as error:
+            return Verdict(True, REFUSED, f"{error.message} ({shape.name})", error.line)
+    outputs = []
+    for case in cases(task.name):
+        output = torch.empty(case.reference.shape, dtype=DTYPES[task.kernel.parameters[-1].dtype])
+        poison(output)
+        where = f"{case.shape.name}, {case.family}"
+        try:
+            run = simulator.run(kernels[case.shape.name], (*case.inputs, output), budget=budget)
+        except simulator.Unsupported as error:
+            return Verdict(False, UNSUPPORTED, error.what, error.line)
+        except simulator.OverBudget as error:
+            return Verdict(True, ENDLESS, f"{error.message} ({where})", error.line)
+        if run.faults:
+            fault = run.faults[0]
+            place = f"{fault.buffer}[{', '.join(map(str, fault.index))}]" if fault.buffer else fault.expression
+            text = f"block {fault.block}, {place}, {fault.count} elements ({where})"
+            return Verdict(True, str(fault.kind), text, fault.line)
+        mismatch = compare(task.kernel.parameters[-1].name, output, case.reference, case.bound)
+        if mismatch is not None:
+            text = "; ".join((mismatch.message, *mismatch.evidence[:1]))
+            return Verdict(True, WRONG, f"{text} ({where})")
+        outputs.append(output.numpy().tobytes())
+    return Verdict(False, outputs=tuple(outputs))
