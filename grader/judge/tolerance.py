@@ -44,17 +44,20 @@ _TILE = 16
 def exponentials(scores: torch.Tensor, error: torch.Tensor | float) -> torch.Tensor:
     """The relative error of exp(sⱼ − m) in fp32, for the ``scores`` of a row (last dimension) known to ± ``error``.
 
-    Whatever m is, it is the same for the row, and what is said of exp(s − m) stands for exp2(s log₂e − m log₂e),
-    too: its two products and the difference are off by 2u(|s| + |m|) at most, log₂e itself by u(|s| + |m|), and
-    |m| is at most the largest |s| of the row. An error d of the exponent is a factor of exp(d).
-    An online softmax multiplies what it has so far by exp(m − m'), once for each tile of 16 or more: a function of
-    an exponent that is off by 4u(|m| + |m'|), and a product. Where a score is −∞, exp is 0 exactly.
+    Whatever m is, it is the same for the row. In the form exp2(s log₂e − m log₂e), which is the less exact one, two
+    products, their difference and log₂e itself are off by u(|s| + |m|) each at most, and |m| is at most the largest
+    |s| of the row; an error d of the exponent is a factor of exp(d).
+
+    An online softmax multiplies what it has so far by exp(m − m'), once for each tile of 16 or more. With fused
+    multiply-adds one of the two products is rounded and the other isn't: u|m| each time, even if m = m'. The
+    differences and log₂e add u|m − m'|, and as m only rises, all of these together at most twice the largest |s|.
+    Where a score is −∞, exp is 0 exactly.
     """
     finite = torch.isfinite(scores)
     size = torch.where(finite, scores.abs(), 0.0)
     largest = size.amax(-1, keepdim=True)
     rescalings = math.ceil(scores.shape[-1] / _TILE)
-    exponent = error + 4 * _U * (size + largest) + rescalings * 8 * _U * largest
+    exponent = error + 3 * _U * (size + largest) + (rescalings + 4) * _U * largest
     factors = (1 + rescalings) * math.log1p(_FUNCTION) + rescalings * math.log1p(_U)
     return torch.where(finite, torch.expm1(exponent + factors), 0.0)
 

@@ -76,11 +76,10 @@ def cases(name: str) -> tuple[Case, ...]:
 
     task = TASKS[name]
     made = []
-    for shape in task.kernel.shapes:
-        for family in task.families:
-            inputs = task.inputs(family, shape, seeds.generator("wrong kernels", name, shape.name, family))
-            reference = task.reference(inputs)
-            made.append(Case(shape, family, inputs, reference, task.bound(inputs, reference)))
+    for shape, family in task.runs:
+        inputs = task.inputs(family, shape, seeds.generator("wrong kernels", name, shape.name, family))
+        reference = task.reference(inputs)
+        made.append(Case(shape, family, inputs, reference, task.bound(inputs, reference)))
     return tuple(made)
 
 

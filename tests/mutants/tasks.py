@@ -5,8 +5,8 @@ Written as a lab's task would be. Families of inputs are in the order in which t
 
 import functools
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 import torch
 
@@ -19,7 +19,10 @@ from mutants import references
 
 @dataclass(frozen=True)
 class Task:
-    """``evaluate(inputs)`` is the result in fp32, by torch, in another order of sums than the kernel's tiles'."""
+    """``evaluate(inputs)`` is the result in fp32, by torch, in another order of sums than the kernel's tiles'.
+
+    ``only`` are the families at shapes that are too long for all of them.
+    """
 
     kernel: Kernel
     make: Callable
@@ -28,10 +31,18 @@ class Task:
     reference: Callable[[Tensors], torch.Tensor]
     bound: Callable[[Tensors, torch.Tensor], torch.Tensor]
     evaluate: Callable[[Tensors], torch.Tensor]
+    only: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         return self.kernel.name
+
+    @property
+    def runs(self) -> Iterator[tuple[Shape, str]]:
+        """Shapes and families, in the order in which a kernel is tried."""
+        for shape in self.kernel.shapes:
+            for family in self.only.get(shape.name, self.families):
+                yield shape, family
 
 
 def _kernel(name: str, parameters: str, *shapes: Shape) -> Kernel:
@@ -163,7 +174,8 @@ def _softmax_inputs(family: str, shape: Shape, generator: torch.Generator) -> Te
         case "large":
             x = x * 1000  # exp overflows fp32 above 88
         case "negative":
-            x = x - 1000
+            # Lower than any half, and than what exp gives more than 0 for.
+            x = x - 66000
         case "ties":
             x = torch.round(x)
         case "masked":
@@ -258,13 +270,21 @@ def _attention_inputs(family: str, shape: Shape, generator: torch.Generator) -> 
         case "descending":
             q, k = q.abs() / 2, k / 8 - steps * 3
         case "negative":
-            # exp of the scores as they are is 0 in fp32.
-            q, k = 4 + q.abs(), -8 + k / 8
+            # Scores below any half, and exp of them is 0 in fp32.
+            q, k = 60 + q, -80 + k
         case "ties":
             q = torch.zeros(size)
         case "steady":
-            # Equal weights, and in each column one value: what rounding adds in half-precision sums has one sign.
-            q, v = torch.zeros(size), (0.5 + draw.uniform(1, 1, 1, depth) / 2).expand(size)
+            # Every 16 keys are the same again, and so is each column's value, which is then the result: what rounding
+            # adds in half-precision sums has one sign.
+            k = k[:, torch.arange(length) % 16]
+            v = (0.5 + draw.uniform(1, 1, 1, depth) / 2).expand(size)
+        case "climbing":
+            # Tile by tile the scores rise by the same small step: an error in rescaling is made anew each time, and
+            # adds up in the weights of the first keys, which the values single out.
+            q = 0.5 + draw.uniform(size[0], length, size[2], 1).expand(size) / 2
+            k = (torch.arange(length) // 16 / 64).view(1, length, 1, 1).expand(size)
+            v = (steps <= -0.5).expand(size) * v.abs()
         case _:
             raise ValueError(f"no family {family!r}")
     return q.half(), k.half(), v.half()
@@ -313,11 +333,12 @@ def _attention(causal: bool) -> Task:
             _shape("short", B=1, L=5, H=1, D=32),
         ),
         make=functools.partial(references.attention, causal=causal),
-        families=("normal", "one-hot", "ascending", "descending", "negative", "large", "ties", "steady"),
+        families=("normal", "one-hot", "ascending", "descending", "negative", "large", "steady", "climbing", "ties"),
         inputs=_attention_inputs,
         reference=functools.partial(_attention_reference, causal=causal),
         bound=functools.partial(_attention_bound, causal=causal),
         evaluate=functools.partial(_attention_backwards, causal=causal),
+        only={"long": ("steady", "climbing", "ascending")},
     )
 
 
