@@ -30,7 +30,7 @@ from grader.simulator.memory import FULL, Array, Window
 class Access:
     """One place in the IR where a buffer's element is loaded or stored, compiled."""
 
-    def __init__(self, node: nodes.Load | nodes.Store, scope: Scope, *, store: bool) -> None:
+    def __init__(self, node: nodes.Load | nodes.Store, scope: Scope, *, store: bool, atomic: bool = False) -> None:
         self.node = node
         self.program = scope.program
         self.line = scope.line
@@ -39,6 +39,7 @@ class Access:
         self.axes = len(scope.axes)
         self.nest = scope.nest
         self.store = store
+        self.atomic = atomic
         self.array: Array
         self.array, private = scope.program.array_for(node.buffer, scope)
         if len(node.indices) != len(node.buffer.shape):

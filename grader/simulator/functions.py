@@ -67,6 +67,9 @@ UNARY: dict[str, Function] = {
     "tl.__cos": torch.cos,
     "tl.__tan": torch.tan,
     "tl.fast_rcp": torch.reciprocal,
+    "tl.ieee_frcp": torch.reciprocal,
+    "tl.ieee_fsqrt": torch.sqrt,
+    "tl.ieee_frsqrt": torch.rsqrt,
 }
 
 #: Functions of a float that give a truth value.
@@ -83,7 +86,33 @@ BINARY_CALLS: dict[str, Function] = {
     "tirx.atan2": torch.atan2,
     "tirx.hypot": torch.hypot,
     "tirx.copysign": torch.copysign,
+    "tirx.nextafter": torch.nextafter,
+    "tl.fmul": torch.mul,
+    "tl.ieee_add": torch.add,
+    "tl.ieee_sub": torch.sub,
+    "tl.ieee_mul": torch.mul,
+    "tl.ieee_fdiv": torch.div,
 }
+
+
+def _fma(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+    """The product is exact in double; float64 operands are rounded twice, where the card rounds once."""
+    return (x.double() * y.double() + z.double()).to(x.dtype)
+
+
+def _clamp(x: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+    return torch.minimum(torch.maximum(x, low), high)
+
+
+#: Functions of three floats.
+TERNARY: dict[str, Function] = {"tl.fma": _fma, "tl.ieee_fmaf": _fma, "tl.clamp": _clamp}
+
+#: Functions whose last argument is a rounding mode; only to the nearest is known here.
+ROUNDED = frozenset(f"tl.ieee_{name}" for name in ("add", "sub", "mul", "fmaf", "frcp", "fsqrt", "fdiv"))
+TO_NEAREST = "rn"
+
+#: Number of operands -> functions of that many floats.
+FLOAT_CALLS: dict[int, dict[str, Function]] = {1: UNARY, 2: BINARY_CALLS, 3: TERNARY}
 
 
 def in_float32(function: Function, dtype: DType) -> Function:
@@ -176,6 +205,29 @@ def _shift(left: bool) -> Function:
         else on_tensors(x, y, dtype)
     )
 
+
+def _popcount(x: Value, dtype: DType) -> Value:
+    if not isinstance(x, torch.Tensor):
+        return (x & ((1 << dtype.bits) - 1)).bit_count()
+    wide, count = x.to(torch.int64), torch.zeros_like(x, dtype=torch.int64)
+    for bit in range(dtype.bits):
+        count += (wide >> bit) & 1
+    return count.to(dtype.carrier)
+
+
+def _leading_zeros(x: Value, dtype: DType) -> Value:
+    if not isinstance(x, torch.Tensor):
+        return dtype.bits - (x & ((1 << dtype.bits) - 1)).bit_length()
+    wide, count = x.to(torch.int64), torch.zeros_like(x, dtype=torch.int64)
+    still = torch.ones_like(x, dtype=torch.bool)
+    for bit in reversed(range(dtype.bits)):
+        still = still & ((wide >> bit) & 1 == 0)
+        count += still
+    return count.to(dtype.carrier)
+
+
+#: Functions of one integer and its dtype.
+BIT_COUNTS: dict[str, Function] = {"tirx.popcount": _popcount, "tirx.clz": _leading_zeros}
 
 #: Functions of integers and their dtype, of scalars and tensors alike.
 BITS: dict[str, Function] = {

@@ -16,6 +16,9 @@ from grader.simulator.dtypes import DType
 #: What of a memory has been written: nothing (and not even poisoned yet), some of it, all of it.
 EMPTY, PARTIAL, FULL = range(3)
 
+UNWRITTEN = -1
+SEVERAL = -(2**31)
+
 
 @dataclass(frozen=True)
 class Window:
@@ -42,7 +45,8 @@ class Memory:
     """Bytes and their shadow. ``granule`` is the size of the smallest element that any view of it has.
 
     A parameter that the kernel writes has ``writer`` instead of ``written``: for each granule the number of
-    the block that wrote it last, or -1. One that nothing writes is FULL and has no shadow.
+    the block that wrote it last, or -1; -2 minus that number if the write was atomic, and SEVERAL after atomic
+    writes of several blocks. One that nothing writes is FULL and has no shadow.
     """
 
     def __init__(self, storage: Storage, data: torch.Tensor, granule: int, poison: int) -> None:
@@ -62,7 +66,7 @@ class Memory:
         self.bytes_written = 0
 
     def track_writers(self, *, holds_input: bool) -> None:
-        self.writer = torch.full((self.data.numel() // self.granule,), -1, dtype=torch.int32)
+        self.writer = torch.full((self.data.numel() // self.granule,), UNWRITTEN, dtype=torch.int32)
         self.holds_input = holds_input
         self.state = PARTIAL
 
@@ -129,18 +133,23 @@ class Array:
         memory.materialise()
         look = self._shadow if isinstance(where, Window) else self._shadow_at
         if memory.writer is not None:
-            return None if memory.holds_input else self._join(look(memory.writer, where) < 0)
+            return None if memory.holds_input else self._join(look(memory.writer, where) == UNWRITTEN)
         return self._join(~look(memory.written, where))
 
-    def foreign(self, where: "Window | torch.Tensor", block: int) -> torch.Tensor | None:
-        """True where another block has written. None if no block can have."""
+    def foreign(self, where: "Window | torch.Tensor", block: int, *, atomic: bool = False) -> torch.Tensor | None:
+        """True where another block has written. None if no block can have.
+
+        ``atomic``: for an atomic access, which may meet other atomic ones.
+        """
         writer = self.memory.writer
         if writer is None:
             return None
         owner = (self._shadow if isinstance(where, Window) else self._shadow_at)(writer, where)
-        if int(owner.max()) < 0:
+        if not owner.numel() or (int(owner.max()) == UNWRITTEN and int(owner.min()) == UNWRITTEN):
             return None
-        return self._join((owner >= 0) & (owner != block))
+        if atomic:
+            return self._join((owner >= 0) & (owner != block))
+        return self._join((owner != UNWRITTEN) & (owner != block) & (owner != -2 - block))
 
     # Writing
 
@@ -166,17 +175,22 @@ class Array:
         else:
             shadow.logical_or_(self._spread(mask))
 
-    def mark_at(self, index: torch.Tensor, block: int) -> None:
+    def mark_at(self, index: torch.Tensor, block: int, *, atomic: bool = False) -> None:
+        """Notes that the elements at flat positions have been written."""
         memory = self.memory
         if memory.state == FULL:
             return
         memory.materialise()
         if self.factor > 1:
             index = index.unsqueeze(-1) * self.factor + torch.arange(self.factor)
-        if memory.writer is not None:
-            memory.writer[index] = block
-        else:
+        if memory.writer is None:
             memory.written[index] = True
+        elif atomic:
+            owner = memory.writer[index]
+            alone = (owner == UNWRITTEN) | (owner == block) | (owner == -2 - block)
+            memory.writer[index] = torch.where(alone, -2 - block, SEVERAL).to(torch.int32)
+        else:
+            memory.writer[index] = block
 
     def prepare_write(self, window: Window, mask: torch.Tensor | None) -> None:
         """Poisons memory that is about to be written in part, so that the rest is seen to be unwritten."""

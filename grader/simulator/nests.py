@@ -13,6 +13,7 @@ import torch
 
 from grader.ir import nodes
 from grader.messages import _
+from grader.simulator.element_atomics import ATOMICS, target
 from grader.simulator.expressions import Axis, Code, Scope, State
 from grader.simulator.faults import FaultKind
 from grader.simulator.memory import EMPTY, Array, Memory, row_major
@@ -41,6 +42,11 @@ class Nest:
         self.accesses: list[Access] = []
         self.tracker = Tracker(self)
         self._stored = {part.buffer.storage for part in nodes.walk(root) if isinstance(part, nodes.Store)}
+        self._updated = {
+            pointer.buffer.storage
+            for part in nodes.walk(root)
+            if isinstance(part, nodes.Call) and part.op in ATOMICS and (pointer := target(part)) is not None
+        }
         self._private: dict[nodes.Storage, tuple[Memory, Memory]] = {}
         #: Variables that change while an iteration runs.
         self.inner_variables = {
@@ -54,7 +60,7 @@ class Nest:
         )
 
     def writes(self, storage: nodes.Storage) -> bool:
-        return storage in self._stored
+        return storage in self._stored or storage in self._updated
 
     @property
     def iterations(self) -> int:
@@ -105,9 +111,14 @@ class Nest:
         by_storage: dict[nodes.Storage, list[Access]] = {}
         for access in self.accesses:
             storage = access.node.buffer.storage
-            if storage in self._stored and not access.array.memory.is_local:
+            if storage in self._stored | self._updated and not access.array.memory.is_local:
                 by_storage.setdefault(storage, []).append(access)
-        for sites in by_storage.values():
+        for storage, sites in by_storage.items():
+            if storage in self._updated:
+                # Atomic operations are safe among themselves.
+                for site in sites:
+                    site.suspect = not all(other.atomic for other in sites)
+                continue
             if not self._apart(sites, axes):
                 for site in sites:
                     site.suspect = True
@@ -145,23 +156,24 @@ class Tracker:
 
     def __init__(self, nest: Nest) -> None:
         self.nest = nest
-        self._seen: dict[Memory, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._seen: dict[Memory, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
 
     def begin(self) -> None:
-        for reader, writer in self._seen.values():
-            reader.fill_(-1)
-            writer.fill_(-1)
+        for logs in self._seen.values():
+            for log in logs:
+                log.fill_(-1)
 
-    def _logs(self, access: "Access") -> tuple[torch.Tensor, torch.Tensor]:
+    def _logs(self, access: "Access") -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """For each granule, the iteration that read it, that wrote it, that updated it by an atomic operation."""
         memory = access.array.memory
         if memory not in self._seen:
             count = memory.data.numel() // memory.granule
-            self.nest.program.meter.keep(16 * count, access.line)
-            self._seen[memory] = (torch.full((count,), -1), torch.full((count,), -1))
+            self.nest.program.meter.keep(24 * count, access.line)
+            self._seen[memory] = tuple(torch.full((count,), -1) for _log in range(3))
         return self._seen[memory]
 
     def load(self, access: "Access", position: torch.Tensor, state: State) -> None:
-        reader, writer = self._logs(access)
+        reader, writer, updater = self._logs(access)
         sizes = self.nest.sizes(access.axes)
         lanes = torch.arange(prod(sizes))
         element = (position * access.array.factor).expand(sizes).flatten()
@@ -171,7 +183,9 @@ class Tracker:
         if not element.numel():
             return
         owner = writer[element]
-        self._report(access, (owner != -1) & (owner != lanes), element, state)
+        update = updater[element]
+        foreign = (owner != -1) & (owner != lanes) | (update != -1) & (update != lanes)
+        self._report(access, foreign, element, state)
         before = reader[element]
         reader[element] = lanes
         several = (reader[element] != lanes) | ((before != -1) & (before != lanes))
@@ -181,14 +195,27 @@ class Tracker:
         self, access: "Access", element: torch.Tensor, raw: torch.Tensor, lanes: torch.Tensor, state: State
     ) -> None:
         """``element``, ``raw`` (the values) and ``lanes`` are those of the active iterations."""
-        reader, writer = self._logs(access)
+        reader, writer, updater = self._logs(access)
         slot = element * access.array.factor
-        read, owner = reader[slot], writer[slot]
+        read, owner, update = reader[slot], writer[slot], updater[slot]
         changed = access.array.flat[element] != raw
         foreign_write = (owner != -1) & (owner != lanes) & changed
         foreign_read = (read != -1) & (read != lanes) & changed
-        self._report(access, foreign_read | foreign_write, slot, state)
+        foreign_update = (update != -1) & (update != lanes) & changed
+        self._report(access, foreign_read | foreign_write | foreign_update, slot, state)
         writer[slot] = lanes
+
+    def atomic(self, access: "Access", element: torch.Tensor, lanes: torch.Tensor, state: State) -> None:
+        """An atomic operation of iterations ``lanes`` on ``element``: a race with others' plain accesses."""
+        reader, writer, updater = self._logs(access)
+        slot = element * access.array.factor
+        read, owner = reader[slot], writer[slot]
+        foreign = ((owner != -1) & (owner != lanes)) | ((read != -1) & (read != lanes))
+        self._report(access, foreign, slot, state)
+        before = updater[slot]
+        updater[slot] = lanes
+        several = (updater[slot] != lanes) | ((before != -1) & (before != lanes))
+        updater[slot[several]] = MANY
 
     def _report(self, access: "Access", flags: torch.Tensor, slot: torch.Tensor, state: State) -> None:
         mask, state.mask = state.mask, None

@@ -37,6 +37,7 @@ class Program:
         self.operations: dict[str, int] = {}
         self.read: set[nodes.Storage] = set()
         self.written: set[nodes.Storage] = set()
+        self.accumulated: set[nodes.Storage] = set()
         self._compiled = 0
 
     # Compilation
@@ -56,6 +57,13 @@ class Program:
 
     def note_write(self, array: Array) -> None:
         self.written.add(array.memory.storage)
+
+    def note_accumulation(self, array: Array, *, writes: bool) -> None:
+        """An atomic operation: what it updates had a value before."""
+        self.accumulated.add(array.memory.storage)
+        self.note_read(array)
+        if writes:
+            self.note_write(array)
 
     @staticmethod
     def loads_in(node: nodes.Store) -> "Iterable[nodes.Load]":

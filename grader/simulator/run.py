@@ -11,7 +11,8 @@ from grader.messages import _
 from grader.simulator.budget import Budget, Meter, OverBudget
 from grader.simulator.expressions import Affine, Code, Scope, State, integer
 from grader.simulator.faults import Fault
-from grader.simulator.memory import Memory
+from grader.simulator.memory import UNWRITTEN, Memory
+from grader.simulator.perthread import unfold
 from grader.simulator.program import Program, allocate, sizes_of
 from grader.simulator.statements import compile_statement
 from grader.simulator.survey import survey
@@ -45,7 +46,8 @@ def run(
     """Runs ``kernel``; ``tensors`` are its parameters, written in place.
 
     ``outputs`` are the positions of parameters that hold nothing before the kernel writes them, so that
-    reading them earlier is a fault; by default all parameters that the kernel writes. Raises Unsupported,
+    reading them earlier is a fault; by default all parameters that the kernel writes, but for those that it
+    updates by atomic operations. Raises Unsupported,
     OverBudget, and ValueError if the tensors don't fit the kernel.
     """
     meter = Meter(budget or Budget())
@@ -72,6 +74,8 @@ def _run(
 ) -> Run:
     if len(tensors) != len(kernel.params):
         raise ValueError(f"the kernel has {len(kernel.params)} parameters, {len(tensors)} tensors were given")
+    survey(kernel)
+    kernel = unfold(kernel)
     buffers = survey(kernel)
     program = Program(kernel, meter)
     scope = Scope(program, sizes_of(kernel, tensors), line=kernel.line)
@@ -88,7 +92,8 @@ def _run(
     for position, memory in enumerate(memories):
         if memory.storage in program.written:
             meter.keep(memory.data.numel() // memory.granule * 4, kernel.line)
-            memory.track_writers(holds_input=outputs is not None and position not in outputs)
+            empty = memory.storage not in program.accumulated if outputs is None else position in outputs
+            memory.track_writers(holds_input=not empty)
     state = State()
     state.vars = [0] * program.slots
     fresh = [program.memories[buffer.storage] for buffer in kernel.allocations]
@@ -193,7 +198,7 @@ def _blocks(
 def _written(memory: Memory, shape: tuple[int, ...], strides: tuple[int, ...], factor: int) -> torch.Tensor:
     if memory.writer is None:
         return torch.zeros(shape, dtype=torch.bool)
-    flags = memory.writer >= 0
+    flags = memory.writer != UNWRITTEN
     if factor > 1:
         flags = flags[: flags.numel() // factor * factor].view(-1, factor).any(1)
     return flags.as_strided(shape, strides).clone()

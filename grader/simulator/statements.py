@@ -6,6 +6,7 @@ import torch
 
 from grader.ir import nodes
 from grader.messages import _
+from grader.simulator.element_atomics import ATOMICS, compile_atomic
 from grader.simulator.elements import compile_store
 from grader.simulator.expressions import (
     Affine,
@@ -28,11 +29,23 @@ Runner = Callable[[State], None]
 BARRIER = "tirx.tvm_storage_sync"
 #: Calls that order threads or memory: a walk that is sequential has that order anyway.
 NO_EFFECT = frozenset({BARRIER, "tl.sync_warp"})
-ASSERTIONS = frozenset({"tl.device_assert", "tl.device_assert_with_msg"})
+#: An assumption that doesn't hold lets the compiler do anything.
+ASSERTIONS = frozenset({"tl.device_assert", "tl.device_assert_with_msg", "tirx.assume"})
 
 
 class _Break(Exception):
     """Leaves the innermost loop."""
+
+
+class _Continue(Exception):
+    """Leaves the innermost loop's iteration."""
+
+
+JUMPS: dict[str, type[Exception]] = {
+    "tirx.break_loop": _Break,
+    "tl.loop_break": _Break,
+    "tirx.continue_loop": _Continue,
+}
 
 
 def compile_statement(node: nodes.Stmt, scope: Scope) -> Runner:
@@ -77,7 +90,19 @@ def _sequence(node: nodes.Seq, scope: Scope) -> Runner:
         for runner in runners:
             runner(state)
 
-    return run
+    def run_while_here(state: State) -> None:
+        """In a loop of a nest: iterations of the nest may leave it on the way."""
+        outer = state.mask
+        for runner in runners:
+            runner(state)
+            if state.left is not None:
+                here = ~state.left if outer is None else ~state.left & outer
+                if not bool(here.any()):
+                    break
+                state.mask = here
+        state.mask = outer
+
+    return run_while_here if scope.rank and scope.loops else run
 
 
 def _variable(var: nodes.Var, code: Code, scope: Scope) -> int:
@@ -138,15 +163,32 @@ def _evaluate(value: nodes.Expr, scope: Scope) -> Runner:
             return lambda state: None
         case nodes.Call(op=op) if op in ASSERTIONS and value.args:
             return _assertion(value, scope)
-        case nodes.Call(op="tirx.break_loop") if scope.loops and not scope.rank:
-
-            def leave(state: State) -> None:
-                raise _Break
-
-            return leave
+        case nodes.Call(op=op) if op in ATOMICS:
+            return compile_atomic(value, scope).run
+        case nodes.Call(op=op) if op in JUMPS and scope.loops:
+            return _leave_in_nest(JUMPS[op], scope) if scope.rank else _leave(JUMPS[op])
         case nodes.Call(op=op):
             raise scope.unsupported(_("the operator '{op}'").format(op=op))
     raise scope.unsupported(_("the statement '{what}'").format(what=describe(value)))
+
+
+def _leave(jump: type[Exception]) -> Runner:
+    def run(state: State) -> None:
+        raise jump
+
+    return run
+
+
+def _leave_in_nest(jump: type[Exception], scope: Scope) -> Runner:
+    everywhere = (1,) * scope.rank
+
+    def run(state: State) -> None:
+        leaving = torch.ones(everywhere, dtype=torch.bool) if state.mask is None else state.mask
+        state.left = leaving if state.left is None else state.left | leaving
+        if jump is _Break:
+            state.broke = leaving if state.broke is None else state.broke | leaving
+
+    return run
 
 
 def _then_barrier(runner: Runner, node: nodes.Expr | nodes.Stmt, scope: Scope) -> Runner:
@@ -229,27 +271,60 @@ def _for(node: nodes.For, scope: Scope) -> Runner:
             for value in range(first, first + stop(state)):
                 meter.spend(line)
                 state.vars[slot] = wrap(value)
-                body(state)
+                try:
+                    body(state)
+                except _Continue:
+                    continue
         except _Break:
             pass
 
-    def run_masked(state: State) -> None:
+    def run_in_nest(state: State) -> None:
         first, count = start(state), stop(state)
-        outer = state.mask
+        turns = _Turns(state)
         counts = count if isinstance(count, torch.Tensor) else torch.full((1,) * scope_rank, count)
         for step in range(int(counts.max())):
             meter.spend(line, nest.iterations)
-            active = counts > step if outer is None else (counts > step) & outer
-            if not bool(active.any()):
+            if not turns.begin(counts > step):
                 break
-            state.mask = None if bool(active.all()) else active
             shifted = first + step
             state.vars[slot] = dtype.settle(shifted) if isinstance(shifted, torch.Tensor) else wrap(shifted)
             body(state)
-        state.mask = outer
+            turns.end()
+        turns.over()
 
     nest, scope_rank = scope.nest, scope.rank
-    return run_masked if low.varies or extent.varies else run
+    return run_in_nest if low.varies or extent.varies or (nest is not None and _jumps(node.body)) else run
+
+
+def _jumps(body: nodes.Stmt) -> bool:
+    return any(isinstance(part, nodes.Call) and part.op in JUMPS for part in nodes.walk(body))
+
+
+class _Turns:
+    """The turns of a loop in a nest, whose iterations leave it at different times."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.outer = (state.mask, state.left, state.broke)
+        self.inside = state.mask  # the nest's iterations that are still in the loop
+        state.left = state.broke = None
+
+    def begin(self, go_on: torch.Tensor) -> bool:
+        """A turn for the iterations still inside that ``go_on``: is there any?"""
+        active = go_on if self.inside is None else go_on & self.inside
+        if not bool(active.any()):
+            return False
+        self.inside = self.state.mask = None if bool(active.all()) else active
+        return True
+
+    def end(self) -> None:
+        state = self.state
+        if state.broke is not None:
+            self.inside = ~state.broke if self.inside is None else self.inside & ~state.broke
+        state.left = state.broke = None
+
+    def over(self) -> None:
+        self.state.mask, self.state.left, self.state.broke = self.outer
 
 
 def _while(node: nodes.While, scope: Scope) -> Runner:
@@ -260,25 +335,34 @@ def _while(node: nodes.While, scope: Scope) -> Runner:
     scope.loops -= 1
 
     def run(state: State) -> None:
-        outer = state.mask
         try:
             while True:
-                meter.spend(line, size * nest.iterations if nest is not None else size)
-                chosen = test(state)
-                if isinstance(chosen, bool):
-                    if not chosen:
-                        break
-                else:
-                    mask = chosen if state.mask is None else chosen & state.mask
-                    if not bool(mask.any()):
-                        break
-                    state.mask = mask
-                body(state)
+                meter.spend(line, size)
+                if not test(state):
+                    break
+                try:
+                    body(state)
+                except _Continue:
+                    continue
         except _Break:
             pass
-        state.mask = outer
 
-    return run
+    def run_in_nest(state: State) -> None:
+        turns = _Turns(state)
+        while True:
+            meter.spend(line, size * nest.iterations)
+            state.mask = turns.inside
+            chosen = test(state)
+            if isinstance(chosen, bool):
+                chosen = torch.full(everywhere, chosen)
+            if not turns.begin(chosen):
+                break
+            body(state)
+            turns.end()
+        turns.over()
+
+    everywhere = (1,) * scope.rank
+    return run if nest is None else run_in_nest
 
 
 def _parallel(node: nodes.For, scope: Scope) -> Runner:

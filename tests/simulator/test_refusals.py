@@ -133,6 +133,13 @@ def test_unsupported_constructs_are_named(read, line_of):
                 Y[i] = T.cast(tx, "float32")  # thread
 
     @T.prim_func
+    def some(Y: T.Tensor((32,), "float32")):
+        with T.Kernel(1, threads=32) as _bx:
+            tx = T.get_thread_binding()
+            if tx < 3:
+                T.fill(Y, 0)  # not all threads
+
+    @T.prim_func
     def scan(Y: T.Tensor((8, 8), "float32")):
         with T.Kernel(1, threads=32) as _bx:
             a = T.alloc_shared((8, 8), "float32")
@@ -140,13 +147,11 @@ def test_unsupported_constructs_are_named(read, line_of):
             T.cumsum(a, dim=0)  # scan
             T.copy(a, Y)
 
-    @T.prim_func
-    def atomic(Y: T.Tensor((32,), "float32")):
-        with T.Kernel(1, threads=32) as _bx:
-            for i in T.Parallel(32):
-                T.atomic_add(Y[i], 1.0)  # atomic
-
-    for function, name, shape in ((threads, "tx", (32,)), (scan, "cumsum", (8, 8)), (atomic, "atomic", (32,))):
+    for function, name, shape in (
+        (threads, "tx", (32,)),
+        (some, "not all threads", (32,)),
+        (scan, "cumsum", (8, 8)),
+    ):
         with pytest.raises(Unsupported, match=name) as caught:
             run(read(function), [torch.zeros(shape)])
         assert caught.value.line.number == line_of({"tx": "thread", "cumsum": "scan"}.get(name, name))

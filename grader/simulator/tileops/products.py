@@ -1,0 +1,104 @@
+"""T.gemm."""
+
+from collections.abc import Callable
+
+import torch
+
+from grader.ir import nodes
+from grader.messages import _
+from grader.simulator.dtypes import DType
+from grader.simulator.expressions import Scope, State, integer, scalar, truth
+from grader.simulator.tileops.arguments import check_count, constant_option, operation, truth_option
+from grader.simulator.tileops.tile import Runner, Tile
+
+#: Operations of a matrix product that cost as much as one element of elementwise work.
+GEMM_WORK = 32
+POLICIES = (0, 1, 2)  # how warps share the work: square, by rows, by columns
+HALF_STEP = 16  # depth of the tensor core's product, after which a half accumulator is rounded
+
+
+def gemm(call: nodes.Call, scope: Scope) -> Runner:
+    """C += A B, of exactly converted operands, in C's dtype. Arguments: see TileLang's gemm_op.py."""
+    check_count(call, scope, 13)
+    a, b, c = (Tile(arg, call, scope) for arg in call.args[:3])
+    transpose_a, transpose_b = (truth_option(arg, call, scope) for arg in call.args[3:5])
+    stated = [integer(arg, scope, _("a size of a matrix product")).run for arg in call.args[5:8]]
+    place = [integer(arg, scope, _("a tile's position")).run for arg in call.args[11:13]]
+    policy, barrier = constant_option(call.args[8], call, scope), constant_option(call.args[10], call, scope)
+    if policy not in POLICIES or barrier:
+        raise scope.unsupported(_("'{op}' with these options").format(op=operation(call)))
+    clear = truth(call.args[9], scope) if _is_truth(call.args[9]) else integer(call.args[9], scope, "clear_accum")
+    scalar(clear, scope, "clear_accum")
+    if clear.constant is not None and clear.constant not in (0, 1):
+        raise scope.unsupported(_("'{op}' whose options are neither true nor false").format(op=operation(call)))
+    for tile in (a, b, c):
+        if len(tile.array.shape) < 2:
+            raise scope.unsupported(_("a matrix product of tiles of one dimension"))
+    work, product = _product(a.array.dtype, b.array.dtype, c.array.dtype, scope)
+    meter, line, operations = scope.program.meter, scope.line, scope.program.operations
+    for tile in (a, b):
+        scope.program.note_read(tile.array)
+    scope.program.note_write(c.array)
+    clears = clear.run
+
+    def run(state: State) -> None:
+        x_sizes, y_sizes, z_sizes = a.extents(state), b.extents(state), c.extents(state)
+        m, n = z_sizes[-2:]
+        k = x_sizes[-2] if transpose_a else x_sizes[-1]
+        shapes = ([k, m] if transpose_a else [m, k], [n, k] if transpose_b else [k, n])
+        plain = all(size == 1 for sizes in (x_sizes, y_sizes, z_sizes) for size in sizes[:-2])
+        if [x_sizes[-2:], y_sizes[-2:]] != [*shapes] or not plain or min(m, n, k) < 1:
+            raise scope.unsupported(_("a matrix product of tiles whose shapes don't fit"))
+        if [size(state) for size in stated] != [m, n, k]:
+            raise scope.unsupported(_("a matrix product whose sizes M, N, K are not those of its tiles"))
+        if [low(state) for low in place] != c.mins(state)[-2:]:
+            raise scope.unsupported(_("a matrix product whose result's position is not that of its tile"))
+        meter.spend(line, m * n * k // GEMM_WORK)
+        meter.room((m * k + k * n + 2 * m * n) * 8, line)
+        operations["gemm"] = operations.get("gemm", 0) + 2 * m * n * k
+        x = a.load(state).reshape(shapes[0]).to(work)
+        y = b.load(state).reshape(shapes[1]).to(work)
+        x, y = x.t() if transpose_a else x, y.t() if transpose_b else y
+        before = None if clears(state) else c.load(state).reshape(m, n)
+        result = product(x, y, before)
+        c.store(result.reshape(z_sizes), state)
+
+    return run
+
+
+def _is_truth(node: nodes.Expr) -> bool:
+    return node.dtype == "bool"
+
+
+Product = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
+
+
+def _product(a: DType, b: DType, c: DType, scope: Scope) -> tuple[torch.dtype, Product]:
+    """The dtype to multiply in, and the product with accumulation into c's carrier (None: from zero)."""
+    floats = a.kind == b.kind == c.kind == "float"
+    integers = a.is_int and b.is_int and c.name in ("int32", "int64") and max(a.size, b.size) == 1
+    if integers:
+
+        def exact(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor | None) -> torch.Tensor:
+            total = (x @ y).to(torch.int64)  # doubles hold such sums exactly
+            return (total if z is None else total + z).to(c.carrier)
+
+        return torch.float64, exact
+    if not floats or c.size < 2:
+        raise scope.unsupported(_("a matrix product of {a} and {b} into {c}").format(a=a.name, b=b.name, c=c.name))
+    if c.size >= 4:
+        work = torch.float64 if "float64" in (a.name, b.name, c.name) else torch.float32
+
+        def wide(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor | None) -> torch.Tensor:
+            return (x @ y if z is None else torch.addmm(z.to(work), x, y)).to(c.carrier)
+
+        return work, wide
+
+    def half(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor | None) -> torch.Tensor:
+        total = torch.zeros(x.shape[0], y.shape[1], dtype=c.carrier) if z is None else z
+        for k in range(0, x.shape[1], HALF_STEP):
+            part = slice(k, k + HALF_STEP)
+            total = torch.addmm(total.to(torch.float32), x[:, part], y[part]).to(c.carrier)
+        return total
+
+    return torch.float32, half
