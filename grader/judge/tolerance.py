@@ -83,9 +83,7 @@ def softmax(scores: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return rounded(weights, weights * quotient + _FLUSHED, dtype)
 
 
-def attention(
-    scores: torch.Tensor, error: torch.Tensor, values: torch.Tensor, dtype: torch.dtype
-) -> torch.Tensor:
+def attention(scores: torch.Tensor, error: torch.Tensor, values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The bound on softmax(scores) @ values, with fp32 sums and ``dtype`` for weights and output.
 
     ``scores`` (…, rows, keys; −∞ where masked) are known to ± ``error`` when exponentiated; ``values`` are

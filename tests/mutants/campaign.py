@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from grader import ir
+from grader.catalog import Shape
 from grader.ir.nodes import Line
 from mutants.equivalents import Reason, reason_for
-from mutants.judging import UNSUPPORTED, Verdict, judge, traced
+from mutants.judging import UNSUPPORTED, Lazy, Verdict, judge, traced
 from mutants.operators import Mutant, mutants
 from mutants.tasks import Task
 
@@ -29,7 +30,7 @@ class Result:
 
 
 def named(task: Task) -> list[tuple[str, Mutant]]:
-    """The mutants of a task's kernel at its first shape, with names that don't change as long as the kernel doesn't."""
+    """The mutants of a task's kernel at its first shape, with names that change only if the kernel does."""
     seen: Counter = Counter()
     found = []
     for mutant in mutants(traced(task.name)[task.kernel.shapes[0].name]):
@@ -48,10 +49,12 @@ def run(task: Task, chosen: slice = slice(None)) -> Iterator[Result]:
     if reference.failed or reference.kind:
         raise AssertionError(f"the reference kernel {task.name} is wrong: {reference}")
     for name, mutant in named(task)[chosen]:
-        kernels = {first: mutant.make()}
-        for shape in others:
-            twin = elsewhere[shape].get(mutant.key)
-            kernels[shape] = right[shape] if twin is None else twin.make()
+
+        def make(shape: Shape, mutant: Mutant = mutant) -> ir.Kernel:
+            twin = mutant if shape.name == first else elsewhere[shape.name].get(mutant.key)
+            return right[shape.name] if twin is None else twin.make()
+
+        kernels = Lazy(task, make)
         verdict = judge(task, kernels)
         same = not verdict.failed and verdict.outputs == reference.outputs
         reason = None

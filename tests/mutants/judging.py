@@ -1,7 +1,7 @@
 """Judges a kernel's typed nodes by the judge's own parts: admission's checks, the simulator, the comparison."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +18,7 @@ from grader.judge import seeds
 from grader.judge.comparison import compare, poison
 from grader.judge.task import Tensors
 from grader.simulator import Budget
-from mutants.tasks import Task
+from mutants.tasks import TASKS, Task
 
 Kernels = Mapping[str, ir.Kernel]  # by name of shape
 
@@ -55,25 +55,41 @@ class Case:
 DTYPES = {"float16": torch.float16, "float32": torch.float32}
 
 
+class Lazy(Mapping):
+    """A kernel's typed nodes by shape, made when first asked for: most wrong kernels fail at the first shape."""
+
+    def __init__(self, task: Task, make: Callable[[Shape], ir.Kernel]) -> None:
+        self._make = {shape.name: functools.cache(functools.partial(make, shape)) for shape in task.kernel.shapes}
+
+    def __getitem__(self, name: str) -> ir.Kernel:
+        return self._make[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._make)
+
+    def __len__(self) -> int:
+        return len(self._make)
+
+
 @functools.cache
 def traced(name: str) -> Kernels:
     """The typed nodes of a reference kernel at each of its shapes."""
-    from mutants.tasks import TASKS
-
-    return read_all(TASKS[name], TASKS[name].make)
+    return read(TASKS[name], TASKS[name].make)
 
 
-def read_all(task: Task, make) -> Kernels:
-    """What ``make(**sizes)`` (a factory of prim_funcs) gives at each of the task's shapes."""
-    from tilelang import tvm
+def read(task: Task, factory: Callable) -> Kernels:
+    """What ``factory(**sizes)``, which gives a prim_func, is at each of the task's shapes."""
 
-    return {shape.name: ir.read(tvm.ir.save_json(make(**shape.sizes))) for shape in task.kernel.shapes}
+    def make(shape: Shape) -> ir.Kernel:
+        from tilelang import tvm
+
+        return ir.read(tvm.ir.save_json(factory(**shape.sizes)))
+
+    return Lazy(task, make)
 
 
 @functools.cache
 def cases(name: str) -> tuple[Case, ...]:
-    from mutants.tasks import TASKS
-
     task = TASKS[name]
     made = []
     for shape, family in task.runs:
@@ -84,24 +100,24 @@ def cases(name: str) -> tuple[Case, ...]:
 
 
 def judge(task: Task, kernels: Kernels, budget: Budget | None = None) -> Verdict:
-    """Runs a kernel on every family at every shape, until something is wrong. A fault counts first, as it has a line."""
+    """Runs a kernel on every family at every shape, until something is wrong.
+
+    A fault counts before wrong values do, as it has a line.
+    """
     budget = budget or Budget(steps=200_000, seconds=20.0)
-    for shape in task.kernel.shapes:
-        try:
-            kernel = kernels[shape.name]
-            check_signature(kernel, task.kernel, shape)
-            check_scopes(kernel)
-            check_operators(kernel, task.kernel)
-            check_limits(kernel)
-        except Refused as error:
-            return Verdict(True, REFUSED, f"{error.message} ({shape.name})", error.line)
-    outputs = []
+    outputs, admitted = [], set()
     for case in cases(task.name):
+        kernel, where = kernels[case.shape.name], f"{case.shape.name}, {case.family}"
+        if case.shape.name not in admitted:
+            try:
+                _admit(task, kernel, case.shape)
+            except Refused as error:
+                return Verdict(True, REFUSED, f"{error.message} ({where})", error.line)
+            admitted.add(case.shape.name)
         output = torch.empty(case.reference.shape, dtype=DTYPES[task.kernel.parameters[-1].dtype])
         poison(output)
-        where = f"{case.shape.name}, {case.family}"
         try:
-            run = simulator.run(kernels[case.shape.name], (*case.inputs, output), budget=budget)
+            run = simulator.run(kernel, (*case.inputs, output), budget=budget)
         except simulator.Unsupported as error:
             return Verdict(False, UNSUPPORTED, error.what, error.line)
         except simulator.OverBudget as error:
@@ -117,3 +133,11 @@ def judge(task: Task, kernels: Kernels, budget: Budget | None = None) -> Verdict
             return Verdict(True, WRONG, f"{text} ({where})")
         outputs.append(output.numpy().tobytes())
     return Verdict(False, outputs=tuple(outputs))
+
+
+def _admit(task: Task, kernel: ir.Kernel, shape: Shape) -> None:
+    """What ``admit`` asks of a kernel that has been read."""
+    check_signature(kernel, task.kernel, shape)
+    check_scopes(kernel)
+    check_operators(kernel, task.kernel)
+    check_limits(kernel)

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from grader.ir import nodes, show
 from mutants.rewriting import (
@@ -35,7 +36,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Change:
-    """What an operator finds: which place, which of several changes there, in words, and the new body or kernel."""
+    """What an operator finds: the place, which of several changes there, in words, and the new body or kernel."""
 
     path: Path
     variant: object
@@ -72,7 +73,11 @@ def mutants(kernel: nodes.Kernel) -> Iterator[Mutant]:
 def _here(kernel: nodes.Kernel, place: Place, new: Node, variant: object, words: str = "") -> Change:
     """A change of one node."""
     line = next(
-        (node.line for node in (place.node, *reversed(place.around)) if isinstance(node, nodes.Stmt) and node.line),
+        (
+            node.line
+            for node in (place.node, *reversed(place.around))
+            if isinstance(node, nodes.Stmt) and node.line
+        ),
         None,
     )
     if not words:
@@ -127,7 +132,7 @@ def _twice(kernel: nodes.Kernel) -> Iterator[Change]:
 def _swap_neighbours(kernel: nodes.Kernel) -> Iterator[Change]:
     for place in _each(kernel, nodes.Seq):
         body = place.node.body
-        for number, (first, second) in enumerate(zip(body, body[1:], strict=False)):
+        for number, (first, second) in enumerate(pairwise(body)):
             if isinstance(first, nodes.Bind) or isinstance(second, nodes.Bind):
                 continue
             swapped = replace(place.node, body=(*body[:number], second, first, *body[number + 2 :]))

@@ -48,7 +48,9 @@ def linear_gelu(M, N, K, block=32):
             for i, j in T.Parallel(block, block):
                 z[i, j] = z[i, j] + added[j]
             for i, j in T.Parallel(block, block):
-                z[i, j] = 0.5 * z[i, j] * (1.0 + T.tanh(0.79788456 * (z[i, j] + 0.044715 * z[i, j] * z[i, j] * z[i, j])))
+                z[i, j] = (
+                    0.5 * z[i, j] * (1.0 + T.tanh(0.79788456 * (z[i, j] + 0.044715 * z[i, j] * z[i, j] * z[i, j])))
+                )
             for i, j in T.Parallel(block, block):
                 if by * block + i < M and bx * block + j < N:
                     Y[by * block + i, bx * block + j] = z[i, j]

@@ -175,7 +175,7 @@ def _softmax_inputs(family: str, shape: Shape, generator: torch.Generator) -> Te
             x = x * 1000  # exp overflows fp32 above 88
         case "negative":
             # Lower than any half, and than what exp gives more than 0 for.
-            x = x - 66000
+            x = x - 66300
         case "ties":
             x = torch.round(x)
         case "masked":
@@ -275,13 +275,13 @@ def _attention_inputs(family: str, shape: Shape, generator: torch.Generator) -> 
         case "ties":
             q = torch.zeros(size)
         case "steady":
-            # Every 16 keys are the same again, and so is each column's value, which is then the result: what rounding
-            # adds in half-precision sums has one sign.
+            # Every 16 keys are the same again, and so is each column's value, which is then the result: what
+            # rounding adds in half-precision sums has one sign.
             k = k[:, torch.arange(length) % 16]
             v = (0.5 + draw.uniform(1, 1, 1, depth) / 2).expand(size)
         case "climbing":
-            # Tile by tile the scores rise by the same small step: an error in rescaling is made anew each time, and
-            # adds up in the weights of the first keys, which the values single out.
+            # Tile by tile the scores rise by the same small step: an error in rescaling is made anew each time,
+            # and adds up in the weights of the first keys, which the values single out.
             q = 0.5 + draw.uniform(size[0], length, size[2], 1).expand(size) / 2
             k = (torch.arange(length) // 16 / 64).view(1, length, 1, 1).expand(size)
             v = (steps <= -0.5).expand(size) * v.abs()
@@ -333,7 +333,17 @@ def _attention(causal: bool) -> Task:
             _shape("short", B=1, L=5, H=1, D=32),
         ),
         make=functools.partial(references.attention, causal=causal),
-        families=("normal", "one-hot", "ascending", "descending", "negative", "large", "steady", "climbing", "ties"),
+        families=(
+            "normal",
+            "one-hot",
+            "ascending",
+            "descending",
+            "negative",
+            "large",
+            "steady",
+            "climbing",
+            "ties",
+        ),
         inputs=_attention_inputs,
         reference=functools.partial(_attention_reference, causal=causal),
         bound=functools.partial(_attention_bound, causal=causal),
@@ -344,6 +354,4 @@ def _attention(causal: bool) -> Task:
 
 ATTENTION, CAUSAL_ATTENTION = _attention(causal=False), _attention(causal=True)
 
-TASKS = {
-    task.name: task for task in (MATMUL, LINEAR_GELU, SOFTMAX, ONLINE_SOFTMAX, ATTENTION, CAUSAL_ATTENTION)
-}
+TASKS = {task.name: task for task in (MATMUL, LINEAR_GELU, SOFTMAX, ONLINE_SOFTMAX, ATTENTION, CAUSAL_ATTENTION)}
