@@ -74,7 +74,10 @@ Product = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tens
 
 
 def _product(a: DType, b: DType, c: DType, scope: Scope) -> tuple[torch.dtype, Product]:
-    """The dtype to multiply in, and the product with accumulation into c's carrier (None: from zero)."""
+    """The dtype to multiply in, and the product with accumulation into c's carrier (None: from zero).
+
+    It takes matrices, or as many as a leading dimension says.
+    """
     floats = a.kind == b.kind == c.kind == "float"
     integers = a.is_int and b.is_int and c.name in ("int32", "int64") and max(a.size, b.size) == 1
     if integers:
@@ -90,15 +93,20 @@ def _product(a: DType, b: DType, c: DType, scope: Scope) -> tuple[torch.dtype, P
         work = torch.float64 if "float64" in (a.name, b.name, c.name) else torch.float32
 
         def wide(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor | None) -> torch.Tensor:
-            return (x @ y if z is None else torch.addmm(z.to(work), x, y)).to(c.carrier)
+            return (x @ y if z is None else _accumulate(z.to(work), x, y)).to(c.carrier)
 
         return work, wide
 
     def half(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor | None) -> torch.Tensor:
-        total = torch.zeros(x.shape[0], y.shape[1], dtype=c.carrier) if z is None else z
-        for k in range(0, x.shape[1], HALF_STEP):
+        total = torch.zeros(*x.shape[:-1], y.shape[-1], dtype=c.carrier) if z is None else z
+        for k in range(0, x.shape[-1], HALF_STEP):
             part = slice(k, k + HALF_STEP)
-            total = torch.addmm(total.to(torch.float32), x[:, part], y[part]).to(c.carrier)
+            total = _accumulate(total.to(torch.float32), x[..., part], y[..., part, :]).to(c.carrier)
         return total
 
     return torch.float32, half
+
+
+def _accumulate(z: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """z + x y, of matrices or batches of them."""
+    return torch.addmm(z, x, y) if x.ndim == 2 else torch.baddbmm(z, x, y)
