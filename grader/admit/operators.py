@@ -55,6 +55,7 @@ FUNCTIONS = {
     "tirx.floor": 1,
     "tirx.ceil": 1,
     "tirx.round": 1,
+    "tl.round_ties_away_from_zero": 1,
     "tirx.trunc": 1,
     "tirx.pow": 2,
     "tirx.bitwise_and": 2,

@@ -18,7 +18,7 @@ from grader.simulator.observe import Observer
 from grader.simulator.threads import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from grader.simulator.elements import Access
 
@@ -200,9 +200,14 @@ def describe(node: nodes.Expr | nodes.Stmt) -> str:
     return text if len(text) <= 200 else text[:199] + "…"
 
 
-def sizes_of(kernel: nodes.Kernel, tensors: "Iterable[torch.Tensor]") -> dict[nodes.Var, Code]:
-    """The values of a kernel's dynamic sizes, from its parameters' shapes. Raises ValueError if they differ."""
-    values: dict[nodes.Var, int] = {}
+def sizes_of(
+    kernel: nodes.Kernel, tensors: "Iterable[torch.Tensor]", scalars: "Mapping[str, int]"
+) -> dict[nodes.Var, Code]:
+    """The values of a kernel's dynamic sizes, from its parameters' shapes, and of its scalar parameters, by name.
+
+    Raises ValueError if they contradict one another, or if one has no value.
+    """
+    values: dict[nodes.Var, int] = {var: scalars[var.name] for var in kernel.sizes if var.name in scalars}
     for buffer, tensor in zip(kernel.params, tensors, strict=True):
         if len(buffer.shape) != tensor.ndim:
             raise ValueError(f"'{buffer.name}' has {len(buffer.shape)} dimensions, the tensor {tensor.ndim}")
@@ -213,6 +218,9 @@ def sizes_of(kernel: nodes.Kernel, tensors: "Iterable[torch.Tensor]") -> dict[no
         for extent, size in pairs:
             if isinstance(extent, nodes.Var) and values.setdefault(extent, size) != size:
                 raise ValueError(f"'{extent.name}' is both {values[extent]} and {size}")
+    missing = [var.name for var in kernel.sizes if var not in values]
+    if missing:
+        raise ValueError(f"'{missing[0]}' has no value: give it among the scalars")
     codes = {}
     for var, size in values.items():
         dtype = DTYPES.get(var.dtype)
