@@ -9,10 +9,12 @@ import torch
 from grader.ir import nodes
 from grader.messages import _
 from grader.simulator.budget import Budget, Meter, OverBudget
+from grader.simulator.epochs import with_epochs
 from grader.simulator.expressions import Affine, Code, Scope, State, integer
 from grader.simulator.faults import Fault
 from grader.simulator.memory import UNWRITTEN, Memory
 from grader.simulator.perthread import unfold
+from grader.simulator.printing import Printed
 from grader.simulator.program import Program, allocate, sizes_of
 from grader.simulator.statements import compile_statement
 from grader.simulator.survey import survey
@@ -23,7 +25,8 @@ class Run:
     """What a run of a kernel did. ``written`` and ``read`` are by parameter, in the kernel's order.
 
     ``guarded`` counts the elements that copies read or wrote out of bounds and TileLang guards away: no
-    fault. Bytes are those of global memory that the kernel asks for, before any cache.
+    fault. ``prints`` are what T.print said, up to a limit; ``prints_left_out`` counts what came after. Bytes are
+    those of global memory that the kernel asks for, before any cache.
     """
 
     faults: tuple[Fault, ...]
@@ -34,6 +37,8 @@ class Run:
     global_bytes_written: int
     guarded: int
     operations: dict[str, int] = field(default_factory=dict)
+    prints: tuple[Printed, ...] = ()
+    prints_left_out: int = 0
 
 
 def run(
@@ -75,7 +80,7 @@ def _run(
     if len(tensors) != len(kernel.params):
         raise ValueError(f"the kernel has {len(kernel.params)} parameters, {len(tensors)} tensors were given")
     survey(kernel)
-    kernel = unfold(kernel)
+    kernel = unfold(with_epochs(kernel))
     buffers = survey(kernel)
     program = Program(kernel, meter)
     scope = Scope(program, sizes_of(kernel, tensors), line=kernel.line)
@@ -113,6 +118,8 @@ def _run(
         global_bytes_written=sum(memory.bytes_written for memory in memories),
         guarded=program.guarded,
         operations=dict(program.operations),
+        prints=program.prints.all(),
+        prints_left_out=program.prints.left_out,
     )
 
 

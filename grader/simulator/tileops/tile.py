@@ -37,6 +37,12 @@ class Tile:
     def memory(self) -> Memory:
         return self.array.memory
 
+    @property
+    def covers_buffer(self) -> bool:
+        """Is the tile surely the whole buffer?"""
+        lows, sizes = [low.constant for low in self._mins], [size.constant for size in self._extents]
+        return not any(lows) and None not in lows and tuple(sizes) == self.array.shape
+
     def constant_extent(self, axis: int) -> int | None:
         return self._extents[axis].constant
 
@@ -70,6 +76,12 @@ class Tile:
 
         self.fault(kind, state, int(flags.sum()), index)
 
+    def flag_at(self, kind: FaultKind, flags: torch.Tensor | None, flat: torch.Tensor, state: State) -> None:
+        """The fault, if any element at these flat positions is flagged."""
+        if flags is not None and bool(flags.any()):
+            first = int(flat[flags][0])
+            self.fault(kind, state, int(flags.sum()), lambda: self.array.position(first))
+
     def note_read(self, count: int) -> None:
         if self.memory.is_global:
             self.memory.bytes_read += count * self.array.dtype.size
@@ -83,6 +95,19 @@ class Tile:
         array.prepare_write(window, None)
         fill(array.raw(window))
         array.mark(window, None, state.block_number)
+
+    def update(self, window: Window, state: State, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """Lets ``change`` make the window's new values of its old ones (in the carrier), atomically."""
+        array, memory = self.array, self.memory
+        self._flag(FaultKind.UNINITIALISED_READ, array.unwritten(window), window, state)
+        self._flag(FaultKind.RACE, array.foreign(window, state.block_number, atomic=True), window, state)
+        memory.materialise()
+        self.note_read(window.count)
+        if memory.is_global:
+            memory.bytes_written += window.count * array.dtype.size
+        raw = array.raw(window)
+        raw.copy_(array.dtype.encode(change(array.dtype.decode(raw))))
+        array.mark(window, None, state.block_number, atomic=True)
 
     # Whole tiles of operations other than copies: out of bounds is a fault everywhere
 
@@ -152,3 +177,18 @@ def first_outside(start: list[int], sizes: list[int], shape: tuple[int, ...]) ->
                 index[axis] = shape[axis]
                 break
     return tuple(index)
+
+
+def share_elements(a: Array, window: Window, b: Array, other: Window) -> bool:
+    """Do two windows of one memory meet in an element, other than as the same elements in the same order?"""
+    if a.dtype.size == b.dtype.size and window == other:
+        return False
+    first, second = (_granules(array, place) for array, place in ((a, window), (b, other)))
+    return bool(torch.isin(first, second).any())
+
+
+def _granules(array: Array, window: Window) -> torch.Tensor:
+    position = torch.tensor(window.offset)
+    for size, stride in zip(window.sizes, window.strides, strict=True):
+        position = position.unsqueeze(-1) + torch.arange(size) * stride
+    return (position.unsqueeze(-1) * array.factor + torch.arange(array.factor)).flatten()
