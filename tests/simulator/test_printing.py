@@ -3,23 +3,26 @@
 import tilelang.language as T
 import torch
 
+from grader.capture.lines import students_lines
 from grader.simulator import FaultKind
 from grader.simulator.printing import MOST_VALUES
 
 
 def test_prints_are_recorded_with_block_and_line(simulate, line_of):
-    @T.prim_func
-    def main(X: T.Tensor((2, 4), "float32"), Y: T.Tensor((2, 4), "float32")):
-        with T.Kernel(2, threads=32) as bx:
-            x = T.alloc_shared((4,), "float32")
-            f = T.alloc_fragment((2, 2), "int32")
-            T.copy(X[bx, :], x)
-            T.print(x, msg="the row")  # shared
-            T.print(bx * 10 + 1)  # expression
-            T.print(msg="here")  # message
-            T.fill(f, bx)
-            T.print(f)  # fragment
-            T.copy(x, Y[bx, :])
+    with students_lines(None):
+
+        @T.prim_func
+        def main(X: T.Tensor((2, 4), "float32"), Y: T.Tensor((2, 4), "float32")):
+            with T.Kernel(2, threads=32) as bx:
+                x = T.alloc_shared((4,), "float32")
+                f = T.alloc_fragment((2, 2), "int32")
+                T.copy(X[bx, :], x)
+                T.print(x, msg="the row")  # shared
+                T.print(bx * 10 + 1)  # expression
+                T.print(msg="here")  # message
+                T.fill(f, bx)
+                T.print(f)  # fragment
+                T.copy(x, Y[bx, :])
 
     x = torch.arange(8.0).reshape(2, 4)
     result = simulate(main, x, torch.zeros(2, 4))

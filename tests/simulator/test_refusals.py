@@ -305,7 +305,7 @@ def test_errors_of_ours_are_not_taken_for_a_lack_of_memory(monkeypatch):
     def broken(*_):
         raise RuntimeError("The expanded size of the tensor")
 
-    monkeypatch.setitem(run.__globals__, "survey", broken)
+    monkeypatch.setitem(run.__globals__, "prepare", broken)
     with pytest.raises(RuntimeError, match="expanded"):
         run(kernel(NOTHING), [torch.zeros(64)])
 

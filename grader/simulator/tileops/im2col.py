@@ -15,7 +15,7 @@ from grader.simulator.expressions import Scope, State, integer
 from grader.simulator.faults import FaultKind
 from grader.simulator.memory import Window
 from grader.simulator.tileops.arguments import check_count, check_options, constant_option, operation
-from grader.simulator.tileops.tile import Runner, Tile
+from grader.simulator.tileops.tile import Runner, Tile, covers
 
 SHARED = (nodes.SHARED, nodes.SHARED_DYNAMIC)
 
@@ -27,7 +27,7 @@ def im2col(call: nodes.Call, scope: Scope) -> Runner:
     row_step, column_step = (integer(arg, scope, _("a step of T.im2col")) for arg in call.args[2:4])
     kernel, stride, dilation, padding = (constant_option(arg, call, scope) for arg in call.args[4:8])
     image, name = source.array, operation(call)
-    if len(image.shape) != 4 or not source.covers_buffer or len(target.array.shape) < 2:
+    if len(image.shape) != 4 or not covers(source.node) or len(target.array.shape) < 2:
         raise scope.unsupported(_("'{op}' of something that is no image of four dimensions").format(op=name))
     if not source.memory.is_global or target.memory.scope not in SHARED or image.dtype != target.array.dtype:
         raise scope.unsupported(_("'{op}' that is not from global to shared memory of one dtype").format(op=name))
@@ -78,6 +78,9 @@ def im2col(call: nodes.Call, scope: Scope) -> Runner:
                 (FaultKind.RACE, image.foreign(chosen, state.block_number)),
             ):
                 source.flag_at(kind, flags, chosen, state)
+        image.note_reader(chosen, None, state.block_number)
+        if program.observer is not None:
+            program.observer.read(image, chosen, state)
         source.note_read(chosen.numel())
         program.guarded += rows * columns - chosen.numel()
         raw = torch.zeros(rows, columns, dtype=image.dtype.raw)

@@ -17,6 +17,7 @@ from grader.ir import nodes
 from grader.messages import _
 from grader.simulator.dtypes import DType
 from grader.simulator.expressions import Scope, State, integer, scalar, truth
+from grader.simulator.memory import Memory
 from grader.simulator.tileops.arguments import (
     check_count,
     check_options,
@@ -61,11 +62,8 @@ def gemm(call: nodes.Call, scope: Scope) -> Runner:
     for tile in (a, b, c):
         if len(tile.array.shape) < 2:
             raise scope.unsupported(_("a matrix product of tiles of one dimension"))
-    if c.memory.scope != nodes.FRAGMENT or any(t.memory.scope not in (*SHARED, nodes.FRAGMENT) for t in (a, b)):
-        raise scope.unsupported(
-            _("a matrix product whose result is not in a fragment, or whose operands are in global memory")
-        )
-    work, product = _product(a.array.dtype, b.array.dtype, c.array.dtype, scope)
+    check_places(a.memory, b.memory, c.memory, scope)
+    seen, product = product_of(a.array.dtype, b.array.dtype, c.array.dtype, scope)
     meter, line, operations = scope.program.meter, scope.line, scope.program.operations
     for tile in (a, b):
         scope.program.note_read(tile.array)
@@ -87,14 +85,23 @@ def gemm(call: nodes.Call, scope: Scope) -> Runner:
         meter.spend(line, m * n * k // GEMM_WORK)
         meter.room((m * k + k * n + 2 * m * n) * 8, line)
         operations["gemm"] = operations.get("gemm", 0) + 2 * m * n * k
-        x = a.load(state).reshape(shapes[0]).to(work)
-        y = b.load(state).reshape(shapes[1]).to(work)
+        x = seen(a.load(state).reshape(shapes[0]))
+        y = seen(b.load(state).reshape(shapes[1]))
         x, y = x.t() if transpose_a else x, y.t() if transpose_b else y
         before = None if clears(state) else c.load(state).reshape(m, n)
         result = product(x, y, before)
         c.store(result.reshape(z_sizes), state)
 
     return run
+
+
+def check_places(a: Memory, b: Memory, c: Memory, scope: Scope) -> None:
+    """Where the card's instructions find operands and leave results."""
+    on_chip = (*SHARED, nodes.FRAGMENT)
+    if c.scope != nodes.FRAGMENT or a.scope not in on_chip or b.scope not in on_chip:
+        raise scope.unsupported(
+            _("a matrix product whose result is not in a fragment, or whose operands are in global memory")
+        )
 
 
 def _is_truth(node: nodes.Expr) -> bool:
@@ -104,8 +111,13 @@ def _is_truth(node: nodes.Expr) -> bool:
 Product = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
 
 
-def _product(a: DType, b: DType, c: DType, scope: Scope) -> tuple[torch.dtype, Product]:
-    """The dtype to multiply in, and the product with accumulation into c's carrier (None: from zero)."""
+def product_of(
+    a: DType, b: DType, c: DType, scope: Scope
+) -> tuple[Callable[[torch.Tensor], torch.Tensor], Product]:
+    """What operands are to the tensor cores, and the product with accumulation into c's carrier (None: from zero).
+
+    Both take matrices, or as many as a leading dimension says.
+    """
     if not any(a.name in pair and b.name in pair for pair in MULTIPLIED.get(c.name, ())):
         raise scope.unsupported(_("a matrix product of {a} and {b} into {c}").format(a=a.name, b=b.name, c=c.name))
     if c.name == "int32":
@@ -114,26 +126,28 @@ def _product(a: DType, b: DType, c: DType, scope: Scope) -> tuple[torch.dtype, P
             total = (x @ y).to(torch.int64)  # doubles hold such sums exactly
             return (total if z is None else total + z).to(c.carrier)
 
-        return torch.float64, exact
+        return lambda values: values.to(torch.float64), exact
     if c.name == "float16":
         depth = STEP // a.size
 
         def half(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor | None) -> torch.Tensor:
-            total = torch.zeros(x.shape[0], y.shape[1], dtype=c.carrier) if z is None else z
-            for k in range(0, x.shape[1], depth):
+            total = torch.zeros(*x.shape[:-1], y.shape[-1], dtype=c.carrier) if z is None else z
+            for k in range(0, x.shape[-1], depth):
                 part = slice(k, k + depth)
-                total = torch.addmm(total.to(torch.float32), x[:, part], y[part]).to(c.carrier)
+                total = _accumulate(total.to(torch.float32), x[..., part], y[..., part, :]).to(c.carrier)
             return total
 
-        return torch.float32, half
-    cut = a.name == "float32"
+        return lambda values: values.to(torch.float32), half
 
     def wide(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor | None) -> torch.Tensor:
-        if cut:
-            x, y = tf32(x), tf32(y)
-        return x @ y if z is None else torch.addmm(z, x, y)
+        return x @ y if z is None else _accumulate(z, x, y)
 
-    return c.carrier, wide
+    return tf32 if a.name == "float32" else lambda values: values.to(c.carrier), wide
+
+
+def _accumulate(z: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """z + x y, of matrices or batches of them."""
+    return torch.addmm(z, x, y) if x.ndim == 2 else torch.baddbmm(z, x, y)
 
 
 def tf32(x: torch.Tensor) -> torch.Tensor:

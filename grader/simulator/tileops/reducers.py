@@ -86,6 +86,8 @@ def reducer_update(call: nodes.Call, scope: Scope) -> Runner:
         joined = join_groups(values, group, kind.join, dtype)
         old = dtype.decode(array.flat[elements])
         array.flat[elements] = dtype.encode(dtype.settle(kind.join(old, joined)))
+        if access.program.observer is not None:
+            access.program.observer.wrote(array, elements, None, state)
 
     return run
 

@@ -19,7 +19,7 @@ from grader.messages import _
 from grader.simulator.dtypes import DType, cast
 from grader.simulator.expressions import Scope, State
 from grader.simulator.tileops.arguments import check_count, check_options, constant_option, truth_option
-from grader.simulator.tileops.tile import Runner, Tile
+from grader.simulator.tileops.tile import Runner, Tile, covers, region
 
 Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -88,20 +88,40 @@ def fold(values: torch.Tensor, dim: int, kind: Kind, dtype: DType, *, keep_nan: 
     return dtype.settle(join(neutral, values))
 
 
-def reduce(call: nodes.Call, scope: Scope) -> Runner:
+@dataclass(frozen=True)
+class Reduction:
+    """A call of T.reduce_*, read: ``along`` joins the values, converted, along a dimension (which stays)."""
+
+    kind: Kind
+    dim: int
+    clear: bool
+    keep_nan: bool
+    dtype: DType
+    convert: Callable[[torch.Tensor], torch.Tensor]
+
+    def along(self, values: torch.Tensor, dim: int) -> torch.Tensor:
+        return fold(self.convert(values), dim, self.kind, self.dtype, keep_nan=self.keep_nan)
+
+    def join(self, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+        return self.dtype.settle((self.kind.keeps_nan if self.keep_nan else self.kind.join)(old, new))
+
+
+def read_reduction(call: nodes.Call, scope: Scope) -> Reduction:
+    """Raises Unsupported for what isn't one, and for what TileLang doesn't compile or gets wrong."""
     check_count(call, scope, 5)
     check_options(call, scope, "nan_propagate", *WITHOUT_EFFECT)
-    source, target = Tile(call.args[0], call, scope), Tile(call.args[1], call, scope)
+    source, target = (region(arg, call, scope) for arg in call.args[:2])
     name = call.args[2].value if isinstance(call.args[2], nodes.Text) else ""
     dim, clear = constant_option(call.args[3], call, scope), truth_option(call.args[4], call, scope)
-    kind, dtype, rank = KINDS.get(name), target.array.dtype, len(source.array.shape)
+    kind, rank = KINDS.get(name), len(source.mins)
+    given, dtype = scope.dtype(source.buffer.dtype), scope.dtype(target.buffer.dtype)
     if kind is None or not 0 <= dim < rank:
         raise scope.unsupported(_("the reduction '{kind}' along dimension {dim}").format(kind=name, dim=dim))
-    if "bool" in (source.array.dtype.kind, dtype.kind) or (kind.bits and not dtype.is_int):
+    if "bool" in (given.kind, dtype.kind) or (kind.bits and not dtype.is_int):
         raise scope.unsupported(_("the reduction '{kind}' of {dtype}").format(kind=name, dtype=dtype.name))
     if dtype.name.startswith("float8") and name in ("max", "min"):
         raise scope.unsupported(_("the reduction '{kind}' of {dtype}").format(kind=name, dtype=dtype.name))
-    if len(target.array.shape) != max(rank - 1, 1):
+    if len(target.mins) != max(rank - 1, 1):
         raise scope.unsupported(
             _(
                 "a reduction that keeps its dimension, which TileLang doesn't compile: the target must not have "
@@ -109,17 +129,22 @@ def reduce(call: nodes.Call, scope: Scope) -> Runner:
             ).format(dim=dim)
         )
     for tile in (source, target):
-        if tile.memory.scope == nodes.FRAGMENT and not tile.covers_buffer:
+        if tile.buffer.scope == nodes.FRAGMENT and not covers(tile):
             raise scope.unsupported(
                 _("a reduction of a part of the fragment '{name}': TileLang would reduce all of it").format(
-                    name=tile.node.buffer.name
+                    name=tile.buffer.name
                 )
             )
     keep_nan = bool(call.annotations.get("nan_propagate")) and kind.keeps_nan is not None
     if keep_nan and dtype.name not in HALVES:
         raise scope.unsupported(_("nan_propagate for {dtype}").format(dtype=dtype.name))
-    join = kind.keeps_nan if keep_nan else kind.join
-    convert, program = cast(source.array.dtype, dtype), scope.program
+    return Reduction(kind, dim, clear, keep_nan, dtype, cast(given, dtype))
+
+
+def reduce(call: nodes.Call, scope: Scope) -> Runner:
+    reduction = read_reduction(call, scope)
+    source, target = Tile(call.args[0], call, scope), Tile(call.args[1], call, scope)
+    program, dim = scope.program, reduction.dim
     meter, line, operations = program.meter, scope.line, program.operations
     program.note_read(source.array)
     program.note_write(target.array)
@@ -132,10 +157,9 @@ def reduce(call: nodes.Call, scope: Scope) -> Runner:
         meter.spend(line, prod(sizes))
         meter.room(prod(sizes) * 24, line)
         operations["reduce"] = operations.get("reduce", 0) + prod(sizes)
-        values = convert(source.load(state))
-        result = fold(values, dim, kind, dtype, keep_nan=keep_nan).reshape(found)
-        if not clear:
-            result = dtype.settle(join(target.load(state), result))
+        result = reduction.along(source.load(state), dim).reshape(found)
+        if not reduction.clear:
+            result = reduction.join(target.load(state), result)
         target.store(result, state)
 
     return run

@@ -15,13 +15,27 @@ from grader.simulator.tileops.arguments import operation
 Runner = Callable[[State], None]
 
 
+def region(node: nodes.Expr, call: nodes.Call, scope: Scope) -> nodes.Region:
+    if not isinstance(node, nodes.Region):
+        raise scope.unsupported(_("'{op}' of something that is no tile").format(op=operation(call)))
+    return node
+
+
+def covers(node: nodes.Region) -> bool:
+    """Is the tile surely its whole buffer?"""
+
+    def same(a: nodes.Expr, b: nodes.Expr) -> bool:
+        return a is b or (isinstance(a, nodes.Const) and isinstance(b, nodes.Const) and a.value == b.value)
+
+    starts = all(isinstance(low, nodes.Const) and low.value == 0 for low in node.mins)
+    return starts and all(map(same, node.extents, node.buffer.shape))
+
+
 class Tile:
     """A region argument, compiled."""
 
     def __init__(self, node: nodes.Expr, call: nodes.Call, scope: Scope) -> None:
-        if not isinstance(node, nodes.Region):
-            raise scope.unsupported(_("'{op}' of something that is no tile").format(op=operation(call)))
-        self.node = node
+        self.node = node = region(node, call, scope)
         self.call = call
         self.program = scope.program
         self.line = scope.line
@@ -36,12 +50,6 @@ class Tile:
     @property
     def memory(self) -> Memory:
         return self.array.memory
-
-    @property
-    def covers_buffer(self) -> bool:
-        """Is the tile surely the whole buffer?"""
-        lows, sizes = [low.constant for low in self._mins], [size.constant for size in self._extents]
-        return not any(lows) and None not in lows and tuple(sizes) == self.array.shape
 
     def constant_extent(self, axis: int) -> int | None:
         return self._extents[axis].constant
@@ -65,6 +73,9 @@ class Tile:
         array = self.array
         self._flag(FaultKind.UNINITIALISED_READ, array.unwritten(window), window, state)
         self._flag(FaultKind.RACE, array.foreign(window, state.block_number), window, state)
+        array.note_reader(window, None, state.block_number)
+        if self.program.observer is not None:
+            self.program.observer.read(array, window, state)
 
     def _flag(self, kind: FaultKind, flags: torch.Tensor | None, window: Window, state: State) -> None:
         if flags is None or not bool(flags.any()):
@@ -91,23 +102,31 @@ class Tile:
         array = self.array
         if self.memory.is_global:
             self._flag(FaultKind.RACE, array.foreign(window, state.block_number), window, state)
+            self._flag(FaultKind.RACE, array.read_elsewhere(window, state.block_number), window, state)
             self.memory.bytes_written += window.count * array.dtype.size
         array.prepare_write(window, None)
         fill(array.raw(window))
         array.mark(window, None, state.block_number)
+        if self.program.observer is not None:
+            self.program.observer.wrote(array, window, None, state)
 
     def update(self, window: Window, state: State, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
         """Lets ``change`` make the window's new values of its old ones (in the carrier), atomically."""
         array, memory = self.array, self.memory
         self._flag(FaultKind.UNINITIALISED_READ, array.unwritten(window), window, state)
         self._flag(FaultKind.RACE, array.foreign(window, state.block_number, atomic=True), window, state)
+        self._flag(FaultKind.RACE, array.read_elsewhere(window, state.block_number), window, state)
         memory.materialise()
+        if self.program.observer is not None:
+            self.program.observer.read(array, window, state)
         self.note_read(window.count)
         if memory.is_global:
             memory.bytes_written += window.count * array.dtype.size
         raw = array.raw(window)
         raw.copy_(array.dtype.encode(change(array.dtype.decode(raw))))
         array.mark(window, None, state.block_number, atomic=True)
+        if self.program.observer is not None:
+            self.program.observer.wrote(array, window, None, state)
 
     # Whole tiles of operations other than copies: out of bounds is a fault everywhere
 
