@@ -96,6 +96,9 @@ class Program:
         """Extents as numbers: constants, or of dynamic sizes, which are known when a kernel runs."""
         shape = []
         for extent in extents:
+            if isinstance(extent, nodes.Const) and extent.dtype == "int32" and 0 <= extent.value < 2**31:
+                shape.append(int(extent.value))
+                continue
             code = compile_expression(extent, Scope(self, scope.variables, line=scope.line))
             if code.constant is None or not code.dtype.is_int or not 0 <= code.constant < MAX_EXTENT:
                 raise scope.unsupported(_("a buffer whose shape is not known when the kernel starts"))
