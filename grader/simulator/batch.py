@@ -127,9 +127,9 @@ def _control(kernel: nodes.Kernel) -> set[nodes.Var]:
 def _known(kernel: nodes.Kernel) -> bool:
     """Has the kernel only what can be done for several blocks at once?"""
     return all(
-        part not in kernel.thread_vars if isinstance(part, nodes.Var) else part.op in _CALLS
+        part not in kernel.thread_vars if isinstance(part, nodes.Var) else getattr(part, "op", "") in _CALLS
         for part in nodes.walk(kernel.body)
-        if isinstance(part, nodes.Var | nodes.Call)
+        if isinstance(part, nodes.Var | nodes.Call | nodes.Print)
     )
 
 

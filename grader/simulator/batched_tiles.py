@@ -16,9 +16,10 @@ from grader.simulator.dtypes import DTYPES, cast
 from grader.simulator.expressions import Affine, Scope, State, compile_expression
 from grader.simulator.faults import NotBatched
 from grader.simulator.memory import FULL, Memory, Window
-from grader.simulator.tileops.copies import _level
-from grader.simulator.tileops.products import GEMM_WORK, POLICIES, _product
-from grader.simulator.tileops.reductions import REDUCTIONS
+from grader.simulator.tileops.arguments import check_options
+from grader.simulator.tileops.copies import WITHOUT_EFFECT, _level
+from grader.simulator.tileops.products import GEMM_WORK, POLICIES, check_places, product_of
+from grader.simulator.tileops.reductions import read_reduction
 
 Runner = Callable[[State], None]
 
@@ -187,7 +188,10 @@ def _injective(window: Window) -> bool:
 def copy(call: nodes.Call, scope: Scope) -> Runner:
     if len(call.args) != 2:
         raise NotBatched
+    check_options(call, scope, *WITHOUT_EFFECT)
     source, target = (BatchedTile(arg, scope) for arg in call.args)
+    if source.memory.storage in scope.program.kernel.safe_values:
+        raise NotBatched
     base = source if _level(source.array) >= _level(target.array) else target
     if len(source.looped) != len(target.looped) or source.memory is target.memory:
         raise NotBatched
@@ -332,7 +336,7 @@ class _Side:
 
 
 def fill(call: nodes.Call, scope: Scope) -> Runner:
-    if len(call.args) != 2:
+    if len(call.args) != 2 or call.annotations:
         raise NotBatched
     target = BatchedTile(call.args[0], scope)
     value = compile_expression(call.args[1], scope)
@@ -355,7 +359,7 @@ def fill(call: nodes.Call, scope: Scope) -> Runner:
 
 
 def gemm(call: nodes.Call, scope: Scope) -> Runner:
-    if len(call.args) != 13:
+    if len(call.args) != 13 or call.annotations:
         raise NotBatched
     a, b, c = (BatchedTile(arg, scope) for arg in call.args[:3])
     transpose_a, transpose_b = (_constant(arg, (0, 1)) for arg in call.args[3:5])
@@ -370,16 +374,17 @@ def gemm(call: nodes.Call, scope: Scope) -> Runner:
     if min(len(tile.shape) for tile in (a, b, c)) < 2 or any((*c.steps[-2], *c.steps[-1])):
         raise NotBatched
     program = scope.program
-    work, multiply = _product(a.array.dtype, b.array.dtype, c.array.dtype, scope)
+    check_places(a.memory, b.memory, c.memory, scope)
+    seen, multiply = product_of(a.array.dtype, b.array.dtype, c.array.dtype, scope)
     meter, line, operations, blocks = program.meter, scope.line, program.operations, program.blocks
     for tile in (a, b):
         program.note_read(tile.array)
     program.note_write(c.array)
     clears, lead = clear.run, program.lead
-    in_place = work == torch.float32 == c.array.dtype.carrier
+    in_place = c.array.dtype.name == "float32"
 
     def operand(tile: BatchedTile, shape: list[int], transposed: int, state: State) -> torch.Tensor:
-        values = tile.load(state).to(work)
+        values = seen(tile.load(state))
         values = values.reshape(*values.shape[: len(lead)], *shape).expand(*lead, *shape)
         values = values.reshape(blocks, *shape)
         return values.transpose(1, 2) if transposed else values
@@ -423,20 +428,10 @@ def gemm(call: nodes.Call, scope: Scope) -> Runner:
 
 
 def reduce(call: nodes.Call, scope: Scope) -> Runner:
-    if len(call.args) != 5:
-        raise NotBatched
+    reduction = read_reduction(call, scope)
     source, target = BatchedTile(call.args[0], scope), BatchedTile(call.args[1], scope)
-    kind = call.args[2].value if isinstance(call.args[2], nodes.Text) else ""
-    dim = _constant(call.args[3], tuple(range(len(source.shape))))
-    clear = _constant(call.args[4], (0, 1))
-    if kind not in REDUCTIONS:
-        raise NotBatched
-    each, along, join = REDUCTIONS[kind]
-    dtype, bits = target.array.dtype, kind.startswith("bit")
-    if source.array.dtype.kind == "bool" or dtype.kind == "bool" or (bits and not dtype.is_int):
-        raise NotBatched
-    program, line = scope.program, scope.line
-    convert, meter, operations = cast(source.array.dtype, dtype), program.meter, program.operations
+    program, line, dim = scope.program, scope.line, reduction.dim
+    meter, operations = program.meter, program.operations
     lead, blocks = program.lead, program.blocks
     program.note_read(source.array)
     program.note_write(target.array)
@@ -444,19 +439,17 @@ def reduce(call: nodes.Call, scope: Scope) -> Runner:
     def run(state: State) -> None:
         sizes, found = source.extents(state), target.extents(state)
         kept = [size for axis, size in enumerate(sizes) if axis != dim]
-        if min(sizes) < 1 or found not in (kept or [1], [*sizes[:dim], 1, *sizes[dim + 1 :]]):
+        if min(sizes) < 1 or found != (kept or [1]):
             raise NotBatched
         count = prod(sizes)
         meter.spend(line, count)
         meter.room(count * 24, line)
         operations["reduce"] = operations.get("reduce", 0) + count * blocks
-        values = convert(source.load(state))
-        if each is not None:
-            values = dtype.settle(each(values))
-        result = dtype.settle(along(values, dim + len(lead)))
+        values = source.load(state)
+        result = reduction.along(values, dim + len(lead))
         result = result.reshape(*values.shape[: len(lead)], *found)
-        if not clear:
-            result = dtype.settle(join(target.load(state), result))
+        if not reduction.clear:
+            result = reduction.join(target.load(state), result)
         target.store(result, state)
 
     return run

@@ -15,6 +15,7 @@ from grader.simulator.expressions import Code, Evaluator, Scope, State, compile_
 from grader.simulator.faults import FaultKind, Faults, Unsupported
 from grader.simulator.memory import Array, Memory, row_major
 from grader.simulator.observe import Observer
+from grader.simulator.printing import Prints
 from grader.simulator.threads import Threads
 
 if TYPE_CHECKING:
@@ -50,10 +51,12 @@ class Program:
         self.threads = Threads(meter)
         self.memories: dict[nodes.Storage, Memory] = {}
         self.arrays: dict[nodes.Buffer, Array] = {}
+        self.pipelined = _in_pipelines(kernel.body)
         self.thread_variables = frozenset(kernel.thread_vars)
         self.slots = 0
         self.guarded = 0
         self.operations: dict[str, int] = {}
+        self.prints = Prints()
         self.read: set[nodes.Storage] = set()
         self.written: set[nodes.Storage] = set()
         self.accumulated: set[nodes.Storage] = set()
@@ -188,6 +191,14 @@ class Program:
         if kind in BOOKKEPT and not self.checks:
             return
         self.faults.add(kind, buffer, line, state.block, count, index, lambda: describe(node))
+
+
+def _in_pipelines(body: nodes.Stmt) -> frozenset[nodes.Call]:
+    """The calls in pipelined loops."""
+    loops = [
+        part for part in nodes.walk(body) if isinstance(part, nodes.For) and part.annotations.get("num_stages")
+    ]
+    return frozenset(part for loop in loops for part in nodes.walk(loop) if isinstance(part, nodes.Call))
 
 
 def describe(node: nodes.Expr | nodes.Stmt) -> str:

@@ -16,6 +16,7 @@ from grader.simulator.faults import Fault, NotBatched
 from grader.simulator.memory import UNWRITTEN, Memory
 from grader.simulator.observe import Observer
 from grader.simulator.prepare import prepare
+from grader.simulator.printing import Printed
 from grader.simulator.program import Program, allocate, sizes_of
 from grader.simulator.recorder import Recorder
 from grader.simulator.statements import compile_statement
@@ -27,7 +28,8 @@ class Run:
     """What a run of a kernel did. ``written`` and ``read`` are by parameter, in the kernel's order.
 
     ``guarded`` counts the elements that copies read or wrote out of bounds and TileLang guards away: no
-    fault. Bytes are those of global memory that the kernel asks for, before any cache.
+    fault. ``prints`` are what T.print said, up to a limit; ``prints_left_out`` counts what came after. Bytes are
+    those of global memory that the kernel asks for, before any cache.
     """
 
     faults: tuple[Fault, ...]
@@ -38,6 +40,8 @@ class Run:
     global_bytes_written: int
     guarded: int
     operations: dict[str, int] = field(default_factory=dict)
+    prints: tuple[Printed, ...] = ()
+    prints_left_out: int = 0
     births: Births | None = None
 
 
@@ -167,6 +171,8 @@ def _result(program: Program, outputs: Collection[int] | None, observer: Observe
         global_bytes_written=sum(memory.bytes_written for memory in memories),
         guarded=program.guarded,
         operations=dict(program.operations),
+        prints=program.prints.all(),
+        prints_left_out=program.prints.left_out,
         births=observer.births(program) if isinstance(observer, BirthWatch) else None,
     )
 
