@@ -10,6 +10,7 @@ import torch
 from grader.ir import nodes, show
 from grader.messages import _
 from grader.simulator.budget import Meter, OverBudget
+from grader.simulator.counters import Counters
 from grader.simulator.dtypes import DTYPES, DType
 from grader.simulator.expressions import Code, Scope, State, compile_expression, constant
 from grader.simulator.faults import FaultKind, Faults, Unsupported
@@ -18,6 +19,8 @@ from grader.simulator.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from grader.simulator.operations import Origin
 
 MAX_RANK = 8
 MAX_EXTENT = 2**40
@@ -33,8 +36,8 @@ class Program:
         self.arrays: dict[nodes.Buffer, Array] = {}
         self.thread_variables = frozenset(kernel.thread_vars)
         self.slots = 0
-        self.guarded = 0
-        self.operations: dict[str, int] = {}
+        self.counters = Counters()
+        self.origins: dict[nodes.Var, Origin] = {}  # of variables
         self.read: set[nodes.Storage] = set()
         self.written: set[nodes.Storage] = set()
         self.accumulated: set[nodes.Storage] = set()

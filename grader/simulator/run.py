@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from math import prod
 
 import torch
@@ -11,11 +12,14 @@ from grader.messages import _
 from grader.simulator.budget import Budget, Meter, OverBudget
 from grader.simulator.expressions import Affine, Code, Scope, State, integer
 from grader.simulator.faults import Fault
+from grader.simulator.footprint import Footprint
 from grader.simulator.memory import UNWRITTEN, Memory
 from grader.simulator.perthread import unfold
 from grader.simulator.program import Program, allocate, sizes_of
 from grader.simulator.statements import compile_statement
 from grader.simulator.survey import survey
+from grader.simulator.traffic import traffic_of
+from grader.verdict.traffic import Traffic
 
 
 @dataclass(frozen=True)
@@ -23,17 +27,19 @@ class Run:
     """What a run of a kernel did. ``written`` and ``read`` are by parameter, in the kernel's order.
 
     ``guarded`` counts the elements that copies read or wrote out of bounds and TileLang guards away: no
-    fault. Bytes are those of global memory that the kernel asks for, before any cache.
+    fault. ``traffic`` is put together when it is asked for.
     """
 
     faults: tuple[Fault, ...]
     written: tuple[torch.Tensor, ...]
     read: tuple[bool, ...]
     steps: int
-    global_bytes_read: int
-    global_bytes_written: int
     guarded: int
-    operations: dict[str, int] = field(default_factory=dict)
+    count: Callable[[], Traffic] = field(repr=False, compare=False)
+
+    @cached_property
+    def traffic(self) -> Traffic:
+        return self.count()
 
 
 def run(
@@ -107,12 +113,10 @@ def _run(
     return Run(
         faults=program.faults.all(),
         written=written,
-        read=tuple(memory.bytes_read > 0 for memory in memories),
+        read=tuple(program.counters.get("read", memory.storage) > 0 for memory in memories),
         steps=meter.steps,
-        global_bytes_read=sum(memory.bytes_read for memory in memories),
-        global_bytes_written=sum(memory.bytes_written for memory in memories),
-        guarded=program.guarded,
-        operations=dict(program.operations),
+        guarded=program.counters.get("guarded"),
+        count=partial(traffic_of, program, prod(extents)),
     )
 
 
@@ -142,6 +146,7 @@ def _parameters(
         count = size // dtype.size
         data = tensor.detach().as_strided((count,), (1,), tensor.storage_offset()).view(torch.uint8)
         memory = Memory(buffer.storage, data, granules[buffer.storage], dtype.poison)
+        memory.footprint = Footprint(memory, program.meter)
         program.memories[buffer.storage] = memory
         program.array(buffer, scope)
 

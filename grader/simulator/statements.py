@@ -20,6 +20,7 @@ from grader.simulator.expressions import (
 )
 from grader.simulator.faults import FaultKind
 from grader.simulator.nests import Nest, iota
+from grader.simulator.operations import count_operations, counted, note_variable
 from grader.simulator.program import MAX_RANK, describe
 from grader.simulator.threads import holds_up
 from grader.simulator.tileops import TILE_OPS
@@ -132,10 +133,14 @@ def _bind(node: nodes.Bind, scope: Scope) -> Runner:
         code.affine = Affine(code.run, (0,) * scope.rank)
     elif affine is not None and scope.nest is not None and not _changes(node.value, scope.nest):
         scope.nest.inner_variables.discard(node.var)
+    note_variable(node.var, node.value, scope)
+    count = count_operations(node.value, scope)
     nest = scope.nest
 
     def run(state: State) -> None:
         meter.spend(line, size * nest.iterations if nest is not None else size)
+        if count is not None:
+            count(state)
         result = evaluate(state)
         if loads and isinstance(result, torch.Tensor):
             result = result.clone()
@@ -204,7 +209,8 @@ def _then_barrier(runner: Runner, node: nodes.Expr | nodes.Stmt, scope: Scope) -
 
 
 def _assertion(call: nodes.Call, scope: Scope) -> Runner:
-    condition, program, line = truth(call.args[0], scope), scope.program, scope.line
+    condition = counted(truth(call.args[0], scope), call.args[0], scope)
+    program, line = scope.program, scope.line
     test, rank, nest = condition.truth(), scope.rank, scope.nest
 
     def run(state: State) -> None:
@@ -221,7 +227,7 @@ def _assertion(call: nodes.Call, scope: Scope) -> Runner:
 
 
 def _if(node: nodes.If, scope: Scope) -> Runner:
-    condition = truth(node.condition, scope)
+    condition = counted(truth(node.condition, scope), node.condition, scope)
     test, meter, line, size, nest = condition.truth(), scope.program.meter, scope.line, condition.size, scope.nest
     then = compile_statement(node.then, scope)
     otherwise = None if node.otherwise is None else compile_statement(node.otherwise, scope)
@@ -258,6 +264,7 @@ def _for(node: nodes.For, scope: Scope) -> Runner:
     start, stop, meter, line, wrap = low.run, extent.run, scope.program.meter, scope.line, dtype.wrap
     code = Code(dtype, start, varies=low.varies)
     slot = _variable(node.var, code, scope)
+    note_variable(node.var, node.min, scope)
     if not low.varies:
         code.affine = Affine(code.run, (0,) * scope.rank)
     scope.loops += 1
@@ -328,7 +335,7 @@ class _Turns:
 
 
 def _while(node: nodes.While, scope: Scope) -> Runner:
-    condition = truth(node.condition, scope)
+    condition = counted(truth(node.condition, scope), node.condition, scope)
     test, meter, line, size, nest = condition.truth(), scope.program.meter, scope.line, condition.size, scope.nest
     scope.loops += 1
     body = compile_statement(node.body, scope)

@@ -37,7 +37,9 @@ def copy(call: nodes.Call, scope: Scope) -> Runner:
     scope.program.note_write(target.array)
     same = source.array.dtype.held == target.array.dtype.held
     convert = cast(source.array.dtype, target.array.dtype)
-    meter, program, line = scope.program.meter, scope.program, scope.line
+    meter, counters, line = scope.program.meter, scope.program.counters, scope.line
+    moved, guarded = counters.copies(source.memory.scope, target.memory.scope), counters.guards()
+    size = source.array.dtype.size
     source_side, target_side = _Side(source), _Side(target)
     aliased = source.memory is target.memory
     decode, encode = source.array.dtype.decode, target.array.dtype.encode
@@ -52,20 +54,21 @@ def copy(call: nodes.Call, scope: Scope) -> Runner:
         written = target_side.clip(sizes, state, FaultKind.OUT_OF_BOUNDS_WRITE)
         read = source_side.clip(sizes, state, FaultKind.OUT_OF_BOUNDS_READ)
         if written is None:
-            program.guarded += count if target.memory.is_global else 0
+            guarded(count if target.memory.is_global else 0)
             return
         inside = written if read is None else _intersect(written, read)
         into = target_side.window(written)
         if target.memory.is_global:
-            program.guarded += count - into.count
+            guarded(count - into.count)
         if read is None or inside is None:
             if source.memory.is_global:
-                program.guarded += into.count
+                guarded(into.count)
             target.write(into, state, lambda raw: raw.zero_())
             return
         out = source_side.window(inside)
         source.check_read(out, state)
-        source.note_read(out.count)
+        source.note_read(out)
+        moved(out.count * size)
         raw = source.array.raw(out)
         if aliased:
             raw = raw.clone()
@@ -77,7 +80,7 @@ def copy(call: nodes.Call, scope: Scope) -> Runner:
             target.write(into, state, lambda place: place.copy_(raw))
             return
         if source.memory.is_global:
-            program.guarded += into.count - out.count
+            guarded(into.count - out.count)
         part = tuple(slice(a - b, c - b) for (a, c), (b, _d) in zip(inside, written, strict=True))
 
         def place(tile: torch.Tensor) -> None:

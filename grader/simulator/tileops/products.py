@@ -10,6 +10,7 @@ from grader.simulator.dtypes import DType
 from grader.simulator.expressions import Scope, State, integer, scalar, truth
 from grader.simulator.tileops.arguments import check_count, constant_option, operation, truth_option
 from grader.simulator.tileops.tile import Runner, Tile
+from grader.verdict.traffic import Kind
 
 #: Operations of a matrix product that cost as much as one element of elementwise work.
 GEMM_WORK = 32
@@ -35,7 +36,8 @@ def gemm(call: nodes.Call, scope: Scope) -> Runner:
         if len(tile.array.shape) < 2:
             raise scope.unsupported(_("a matrix product of tiles of one dimension"))
     work, product = _product(a.array.dtype, b.array.dtype, c.array.dtype, scope)
-    meter, line, operations = scope.program.meter, scope.line, scope.program.operations
+    meter, line = scope.program.meter, scope.line
+    count = scope.program.counters.operations(Kind.GEMM, max(a.array.dtype, b.array.dtype, key=_width).name)
     for tile in (a, b):
         scope.program.note_read(tile.array)
     scope.program.note_write(c.array)
@@ -55,7 +57,7 @@ def gemm(call: nodes.Call, scope: Scope) -> Runner:
             raise scope.unsupported(_("a matrix product whose result's position is not that of its tile"))
         meter.spend(line, m * n * k // GEMM_WORK)
         meter.room((m * k + k * n + 2 * m * n) * 8, line)
-        operations["gemm"] = operations.get("gemm", 0) + 2 * m * n * k
+        count(2 * m * n * k)
         x = a.load(state).reshape(shapes[0]).to(work)
         y = b.load(state).reshape(shapes[1]).to(work)
         x, y = x.t() if transpose_a else x, y.t() if transpose_b else y
@@ -64,6 +66,10 @@ def gemm(call: nodes.Call, scope: Scope) -> Runner:
         c.store(result.reshape(z_sizes), state)
 
     return run
+
+
+def _width(dtype: DType) -> int:
+    return dtype.size
 
 
 def _is_truth(node: nodes.Expr) -> bool:

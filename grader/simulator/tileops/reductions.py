@@ -11,6 +11,7 @@ from grader.simulator.dtypes import cast
 from grader.simulator.expressions import Scope, State
 from grader.simulator.tileops.arguments import check_count, constant_option, truth_option
 from grader.simulator.tileops.tile import Runner, Tile
+from grader.verdict.traffic import Kind
 
 
 def _fold(combine: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -78,12 +79,8 @@ def reduce(call: nodes.Call, scope: Scope) -> Runner:
     bits = kind.startswith("bit")
     if source.array.dtype.kind == "bool" or dtype.kind == "bool" or (bits and not dtype.is_int):
         raise scope.unsupported(_("the reduction '{kind}' of {dtype}").format(kind=kind, dtype=dtype.name))
-    convert, meter, line, operations = (
-        cast(source.array.dtype, dtype),
-        scope.program.meter,
-        scope.line,
-        scope.program.operations,
-    )
+    convert, meter, line = cast(source.array.dtype, dtype), scope.program.meter, scope.line
+    count = scope.program.counters.operations(Kind.REDUCE, dtype.name)
     scope.program.note_read(source.array)
     scope.program.note_write(target.array)
 
@@ -94,7 +91,7 @@ def reduce(call: nodes.Call, scope: Scope) -> Runner:
             raise scope.unsupported(_("a reduction into a tile whose shape doesn't fit"))
         meter.spend(line, prod(sizes))
         meter.room(prod(sizes) * 24, line)
-        operations["reduce"] = operations.get("reduce", 0) + prod(sizes)
+        count(prod(sizes) - (prod(found) if clear else 0))
         values = convert(source.load(state))
         if each is not None:
             values = dtype.settle(each(values))
