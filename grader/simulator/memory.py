@@ -66,7 +66,7 @@ class Memory:
         self.writer: torch.Tensor | None = None
         self.holds_input = self.is_global  # has values before the kernel starts
         self.carried = False  # what is unwritten was written before this T.Parallel: see Nest
-        self.footprint: "Footprint | None" = None  # of global memory
+        self.footprint: Footprint | None = None  # of global memory
 
     def track_writers(self, *, holds_input: bool) -> None:
         self.writer = torch.full((self.data.numel() // self.granule,), UNWRITTEN, dtype=torch.int32)

@@ -164,7 +164,7 @@ class _Walk:
         return self.everywhere
 
     def load(self, node: nodes.Load) -> Origin:
-        array, private = self.scope.program.array_for(node.buffer, self.scope)
+        _array, private = self.scope.program.array_for(node.buffer, self.scope)
         if private:
             return self.everywhere
         origin = Origin(loaded=True)

@@ -51,7 +51,7 @@ def _buffer(name: str, memory: Memory, size: int, program: "Program") -> BufferT
 
 
 def _stages(body: nodes.Stmt) -> dict[nodes.Storage, int]:
-    """How many copies of a tile a pipeline keeps: as many as its stages, of tiles that it fills from global memory."""
+    """Tiles that a pipeline fills from global memory, and how many of each it keeps: one a stage."""
     found: dict[nodes.Storage, int] = {}
     for loop in nodes.walk(body):
         stages = loop.annotations.get("num_stages", 0) if isinstance(loop, nodes.For) else 0

@@ -65,8 +65,8 @@ class Copies:
 class BufferTraffic:
     """Bytes of one buffer, views of it included, over all blocks.
 
-    ``scope`` is "global", "shared", "fragment" or "local"; ``size`` is the buffer's (of shared memory and the like:
-    a block's). The distinct bytes are known for global memory only.
+    ``scope`` is "global", "shared", "fragment" or "local"; ``size`` is the buffer's in bytes (a block's,
+    where each block has its own). The distinct bytes are known for global memory only.
     """
 
     name: str
