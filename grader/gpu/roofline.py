@@ -51,7 +51,7 @@ def cards() -> tuple[Peaks, ...]:
 
 
 def find(name: str) -> Peaks:
-    """The card whose name is, or begins with, ``name``, in any case. KeyError, with the names, if there is none."""
+    """The card whose name is ``name`` or begins with it, in any case. KeyError, with the names, if none does."""
     wanted = name.casefold().removeprefix("nvidia").strip()
     if wanted:
         for card in sorted(cards(), key=lambda card: card.name.casefold() != wanted):
