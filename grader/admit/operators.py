@@ -63,6 +63,79 @@ FUNCTIONS = {
     "tirx.bitwise_not": 1,
     "tirx.shift_left": 2,
     "tirx.shift_right": 2,
+    "tirx.tan": 1,
+    "tirx.asin": 1,
+    "tirx.acos": 1,
+    "tirx.atan": 1,
+    "tirx.sinh": 1,
+    "tirx.cosh": 1,
+    "tirx.asinh": 1,
+    "tirx.acosh": 1,
+    "tirx.atanh": 1,
+    "tirx.nearbyint": 1,
+    "tirx.isnan": 1,
+    "tirx.isfinite": 1,
+    "tirx.fmod": 2,
+    "tirx.atan2": 2,
+    "tirx.hypot": 2,
+    "tirx.copysign": 2,
+    "tirx.nextafter": 2,
+    "tirx.ldexp": 2,
+    "tirx.clz": 1,
+    "tirx.reinterpret": 1,
+    "tl.__exp": 1,
+    "tl.__exp10": 1,
+    "tl.__log": 1,
+    "tl.__log2": 1,
+    "tl.__log10": 1,
+    "tl.__sin": 1,
+    "tl.__cos": 1,
+    "tl.__tan": 1,
+    "tl.fast_rcp": 1,
+    "tl.clamp": 3,
+    "tl.fma": 3,
+    "tl.fmul": 2,
+    "tl.ieee_frsqrt": 1,
+    "tl.__ldg": 1,
+}
+
+#: Functions whose last argument is a rounding mode, which is part of a function's name in the source.
+ROUNDED = {
+    "tl.ieee_add": 2,
+    "tl.ieee_sub": 2,
+    "tl.ieee_mul": 2,
+    "tl.ieee_fmaf": 3,
+    "tl.ieee_frcp": 1,
+    "tl.ieee_fsqrt": 1,
+    "tl.ieee_fdiv": 2,
+}
+ROUNDING_MODES = frozenset({"rn", "rz", "ru", "rd"})
+
+#: Operations on elements through a pointer: name -> the access, the numbers that follow (their count is fixed by
+#: TileLang; the last may be a memory order), or None where a second pointer follows.
+POINTER = "tl.access_ptr"
+POINTED: dict[str, tuple[str, int | None]] = {
+    "tl.any_of": (READ, 1),
+    "tl.all_of": (READ, 1),
+    "tl.atomic_load_elem_op": (READ, 1),
+    "tl.atomic_store_elem_op": (WRITE, 2),
+    "tl.atomic_add_elem_op": (BOTH, 2),
+    "tl.atomic_add_ret_elem_op": (BOTH, 2),
+    "tl.atomic_max_elem_op": (BOTH, 2),
+    "tl.atomic_max_ret_elem_op": (BOTH, 2),
+    "tl.atomic_min_elem_op": (BOTH, 2),
+    "tl.atomic_min_ret_elem_op": (BOTH, 2),
+    "tl.atomic_or_elem_op": (BOTH, 2),
+    "tl.atomic_addx2_elem_op": (BOTH, None),
+    "tl.atomic_addx4_elem_op": (BOTH, None),
+}
+
+#: Statements that are no tile operations: name -> number of arguments.
+STATEMENTS = {
+    "tirx.break_loop": 0,
+    "tirx.continue_loop": 0,
+    "tl.loop_break": 0,
+    "tl.sync_warp": 0,
 }
 
 INFINITY = "tl.infinity"
@@ -104,6 +177,14 @@ class _Operators:
                 op == BARRIER and scope in BARRIER_SCOPES and not options
             ):
                 return
+            case nodes.Evaluate(value=nodes.Call(op=op, args=args, annotations=options)) if op in STATEMENTS:
+                if len(args) != STATEMENTS[op]:
+                    self._refuse_operator(op)
+                self._options(options, frozenset())
+                for arg in args:
+                    self.expr(arg)
+            case nodes.Evaluate(value=nodes.Call(op=op) as call) if op in POINTED:
+                self.expr(call)
             case nodes.Evaluate(value=nodes.Call(op=op)):
                 self._refuse_operator(op)
             case nodes.Evaluate(value=value):
@@ -131,6 +212,16 @@ class _Operators:
                 if dtype not in nodes.ITEM_SIZE:
                     raise Refused(_("T.infinity is given something that is no dtype"), self.line)
                 return
+            case nodes.Call(op=op) if op in POINTED:
+                self._pointed(expr)
+                return
+            case nodes.Call(op=op, args=(*args, nodes.Text(value=mode)), annotations=annotations) if (
+                len(args) == ROUNDED.get(op) and mode in ROUNDING_MODES
+            ):
+                self._options(annotations, frozenset())
+                for arg in args:
+                    self.expr(arg)
+                return
             case nodes.Call(op=op, args=args, annotations=annotations):
                 if len(args) != FUNCTIONS.get(op):
                     self._refuse_operator(op)
@@ -139,6 +230,37 @@ class _Operators:
                 raise Refused(_("the kernel has a string or a tile where a number is expected"), self.line)
         for child in nodes.children(expr):
             self.expr(child)
+
+    def _pointed(self, call: nodes.Call) -> None:
+        access, numbers = POINTED[call.op]
+        self._options(call.annotations, frozenset())
+        if not call.args:
+            self._refuse_operator(call.op)
+        self._pointer(call.args[0], access, call)
+        rest = call.args[1:]
+        if numbers is None:
+            if len(rest) != 1:
+                self._refuse_operator(call.op)
+            self._pointer(rest[0], READ, call)
+            return
+        if len(rest) > numbers:
+            self._refuse_operator(call.op)
+        for argument in rest:
+            self.expr(argument)
+
+    def _pointer(self, node: nodes.Expr, access: str, call: nodes.Call) -> None:
+        match node:
+            case nodes.Call(op=op, args=(nodes.Load() as load, *numbers), annotations=options) if (
+                op == POINTER
+                and not options
+                and len(numbers) <= 2
+                and all(isinstance(item, nodes.Const) for item in numbers)
+            ):
+                self._access(load.buffer, access)
+                for index in load.indices:
+                    self.expr(index)
+                return
+        self._refuse_operator(call.op)
 
     def _tile_op(self, call: nodes.Call, spec: TileOp) -> None:
         regions, rest = call.args[: len(spec.regions)], call.args[len(spec.regions) :]

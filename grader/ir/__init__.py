@@ -9,6 +9,6 @@ reader of TileLang would write it.
 from grader.ir.nodes import Kernel
 from grader.ir.printer import show
 from grader.ir.reader import Malformed, read
-from grader.ir.writer import write
+from grader.ir.writer import write, written_names
 
-__all__ = ["Kernel", "Malformed", "read", "show", "write"]
+__all__ = ["Kernel", "Malformed", "read", "show", "write", "written_names"]

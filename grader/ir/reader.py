@@ -151,6 +151,8 @@ class _Reader:
     def __init__(self, graph: _Graph) -> None:
         self.graph = graph
         self.line: Line | None = None
+        self.threads: tuple[int, int, int] = (1, 1, 1)
+        self.thread_vars: tuple[nodes.Var, ...] = ()
         self._made: dict[tuple[str, int], Any] = {}
 
     # Raw access: each of these refuses what isn't of the expected kind.
@@ -440,8 +442,10 @@ class _Reader:
             case _:
                 self.unexpected(index)
 
-    def _for(self, data: dict[str, Any]) -> nodes.For:
+    def _for(self, data: dict[str, Any]) -> nodes.Stmt:
         kind = data.get("kind")
+        if kind == nodes.THREAD:
+            return self._by_thread(data)
         if type(kind) is not int or kind not in (nodes.SERIAL, nodes.PARALLEL, nodes.VECTORIZED, nodes.UNROLLED):
             self.refuse(_("the kernel binds a loop to threads inside its body, which can't be judged"))
         self.absent(data, "thread_binding")
@@ -455,6 +459,19 @@ class _Reader:
             self.stmt(self.ref(data, "body")),
             self.annotations(self.ref(data, "annotations")),
         )
+
+    def _by_thread(self, data: dict[str, Any]) -> nodes.Seq:
+        """``for tx in T.thread_binding(0, 128, thread="threadIdx.x")``: another name of the thread index."""
+        binding = self.fields(self.ref(data, "thread_binding"), "tirx.IterVar")
+        tag = self.string(self.ref(binding, "thread_tag"))
+        axis = {"threadIdx.x": 0, "threadIdx.y": 1, "threadIdx.z": 2}.get(tag, -1)
+        low, extent = self.expr(self.ref(data, "min")), self.expr(self.ref(data, "extent"))
+        plain = isinstance(low, nodes.Const) and low.value == 0 and isinstance(extent, nodes.Const)
+        if axis < 0 or not plain or extent.value != self.threads[axis]:
+            self.refuse(_("the kernel binds a loop to threads that the block doesn't have, which can't be judged"))
+        self.absent(data, "step")
+        bind = nodes.Bind(self.line, self.var(self.ref(data, "loop_var")), self.thread_vars[axis])
+        return nodes.Seq(self.line, (bind, self.stmt(self.ref(data, "body"))))
 
     def _attribute(self, data: dict[str, Any]) -> nodes.Stmt:
         key = self.name(self.ref(data, "attr_key"))
@@ -487,16 +504,16 @@ class _Reader:
         if self.array(self.ref(block, "alloc_buffers")):
             self.refuse(_("the kernel allocates memory outside T.Kernel"))
         grid, inner = self._grid(self.ref(block, "body"))
-        thread_vars, body = self._threads(inner)
+        self.thread_vars, body = self._threads(inner)
         root = self._block(body)
         allocations = tuple(self.buffer(item) for item in self.array(self.ref(root, "alloc_buffers")))
-        threads, layouts = self._block_options(self.ref(root, "annotations"))
+        self.threads, layouts = self._block_options(self.ref(root, "annotations"))
         return nodes.Kernel(
             params=tuple(params),
             sizes=tuple(sizes),
             grid=grid,
-            threads=threads,
-            thread_vars=thread_vars,
+            threads=self.threads,
+            thread_vars=self.thread_vars,
             allocations=allocations,
             layouts=layouts,
             body=self.stmt(self.ref(root, "body")),

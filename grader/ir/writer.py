@@ -29,6 +29,17 @@ def write(kernel: nodes.Kernel, *, lines: bool = True) -> str:
     return _Writer(lines).function(kernel)
 
 
+def written_names(kernel: nodes.Kernel) -> dict[str, nodes.Buffer | nodes.Storage | nodes.Var]:
+    """What each name in the text of ``write`` stands for: a compiler's message speaks of "buffer2" and "i0"."""
+    writer = _Writer(lines=False)
+    writer.function(kernel)
+    return {
+        writer.nodes[writer.nodes[index]["data"]["name"]]["data"]: node
+        for node, index in writer._made.items()
+        if isinstance(node, nodes.Buffer | nodes.Storage | nodes.Var)
+    }
+
+
 class _Writer:
     def __init__(self, lines: bool) -> None:
         self.nodes: list[dict[str, Any]] = []

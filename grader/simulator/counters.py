@@ -1,8 +1,7 @@
 """The counters of a run: what each place of the kernel read, wrote, copied and computed.
 
-All of them are one list of integers, so that a run can be taken back: ``saved = counters.save()``, and later
-``counters.restore(saved)``. A place asks for its slots when it is compiled; while it runs, it only adds. For a
-new tile operation, tiles count their own bytes as they are loaded and stored, and the rest is one line each::
+All of them are one list of integers. A place asks for its slots when it is compiled; while it runs, it only adds.
+In a new tile operation, tiles count their own bytes as they are loaded and stored, and the rest is one line each::
 
     count = scope.program.counters.operations(Kind.ADD, dtype.name)  # when it is compiled
     count(rows * columns)                                            # when it runs
@@ -29,8 +28,8 @@ def told(scope: str) -> str:
 class Counters:
     """``lead`` are the extents of leading dimensions that stand for blocks which run at once, ``blocks`` of them.
 
-    Whatever such a walk does, it does for all of these blocks; counts of windows and iterations that have these
-    dimensions include them, and ``add`` multiplies by them.
+    Whatever such a walk does, it does for all of these blocks: ``touched`` includes them, and what ``adder`` and
+    its like give multiplies by them.
     """
 
     def __init__(self, lead: tuple[int, ...] = ()) -> None:
@@ -100,14 +99,15 @@ class Counters:
             count = self._touched[sizes] = _touched(mask, sizes)
         return count
 
-    # The run's
+    # All of them
 
-    def save(self) -> list[int]:
-        return self.counts.copy()
+    def clear(self) -> None:
+        self.counts[:] = [0] * len(self.counts)
 
-    def restore(self, saved: list[int]) -> None:
-        """Takes back what was counted since ``saved`` was made; slots that are newer count from 0 again."""
-        self.counts[:] = saved + [0] * (len(self.counts) - len(saved))
+    def add(self, others: "Counters") -> None:
+        """Adds all that others have counted."""
+        for key, slot in others._slots.items():
+            self.counts[self.slot(key)] += others.counts[slot]
 
     def all_operations(self) -> tuple[Operations, ...]:
         """By kind and dtype, in the order of the kinds; what never happened is left out."""

@@ -160,16 +160,24 @@ class _Update:
             access.fault_where(FaultKind.UNINITIALISED_READ, array.unwritten(position), state, position)
         foreign = array.foreign(position, state.block_number, atomic=True)
         access.fault_where(FaultKind.RACE, foreign, state, position)
+        if self.atomic.combine is not None:
+            read = array.read_elsewhere(position, state.block_number)
+            access.fault_where(FaultKind.RACE, read, state, position)
         memory.materialise()
         if access.suspect:
             nest.tracker.atomic(access, position, lanes, state)
         self._count(position)
+        observer = access.program.observer
+        if observer is not None and self.atomic.combine is not _replace:
+            observer.read(array, position, state)
         if self.atomic.combine is None:
             before[lanes] = dtype.decode(array.flat[position])
         else:
             values = value.expand(sizes).flatten()[lanes]
             before[lanes] = self._update(position, values)
             array.mark_at(position, state.block_number, atomic=True)
+            if observer is not None:
+                observer.wrote(array, position, None, state)
         state.mask = mask
         return before.view(sizes)
 

@@ -7,7 +7,7 @@ their base and coefficients: that gives bounds, guards and strided accesses with
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -36,7 +36,7 @@ class State:
         self.left: torch.Tensor | None = None
         self.broke: torch.Tensor | None = None
         self.block: tuple[int, int, int] = (0, 0, 0)
-        self.block_number = 0
+        self.block_number: int | torch.Tensor = 0  # of blocks that run at once, over their dimensions
 
 
 Evaluator = Callable[[State], Value]
@@ -107,6 +107,12 @@ class Scope:
         sizes = [axis.extent for axis in self.axes]
         return None if None in sizes else (*sizes, *[1] * (self.rank - len(sizes)))
 
+    def inside(self, nest: object, depth: int) -> "Scope":
+        """The scope inside a T.Parallel of ``depth`` loops that stands here."""
+        rank = self.rank + depth
+        variables = {var: _widened(code, rank) if code.varies else code for var, code in self.variables.items()}
+        return Scope(self.program, variables, rank, list(self.axes), nest, self.line)
+
     def unsupported(self, what: str) -> Unsupported:
         return Unsupported(what, self.line)
 
@@ -115,6 +121,25 @@ class Scope:
         if found is None:
             raise self.unsupported(_("values of the dtype '{dtype}'").format(dtype=name))
         return found
+
+
+def _widened(code: Code, rank: int) -> Code:
+    """An expression over the blocks that run at once, inside a T.Parallel: with its loops' dimensions too."""
+
+    def widen(run: Evaluator) -> Evaluator:
+        def wide(state: State) -> Value:
+            value = run(state)
+            if not isinstance(value, torch.Tensor):
+                return value
+            return value.reshape(*value.shape, *[1] * (rank - value.ndim))
+
+        return wide
+
+    affine = code.affine
+    if affine is not None:
+        affine = Affine(affine.base, affine.coefficients + (0,) * (rank - len(affine.coefficients)))
+    test = None if code.test is None else widen(code.test)
+    return replace(code, run=widen(code.run), affine=affine, test=test)
 
 
 def scalar(code: Code, scope: Scope, what: str) -> Code:

@@ -36,9 +36,11 @@ class Nest:
 
     def __init__(self, root: nodes.For, program: "Program") -> None:
         self.program = program
-        self.rank = _depth(root)
+        self.depth = _depth(root)
+        self.lead = len(program.lead)
+        self.rank = self.lead + self.depth
         self.axis_codes: list[Code] = []
-        self.running: list[int] = [1] * self.rank  # extents, as the nest runs
+        self.running: list[int] = [*program.lead, *[1] * self.depth]  # extents, as the nest runs
         self.accesses: list[Access] = []
         self.tracker = Tracker(self)
         self._stored = {part.buffer.storage for part in nodes.walk(root) if isinstance(part, nodes.Store)}
@@ -64,7 +66,8 @@ class Nest:
 
     @property
     def iterations(self) -> int:
-        return prod(self.running)
+        """How many iterations a block has."""
+        return prod(self.running[self.lead :])
 
     def sizes(self, axes: int) -> tuple[int, ...]:
         """The sizes of the dimensions at a place inside ``axes`` loops."""
@@ -82,15 +85,16 @@ class Nest:
             )
         shared = array.memory
         if shared.storage not in self._private:
-            size = shared.data.numel() * prod(extents)
+            size = shared.data.numel() // shared.blocks * prod(extents)
             self.program.meter.keep(2 * size, scope.line)
             data = torch.empty(size, dtype=torch.uint8)
-            own = Memory(shared.storage, data, shared.granule, shared.poison)
+            own = Memory(shared.storage, data, shared.granule, shared.poison, checked=shared.checked)
             self._private[shared.storage] = (own, shared)
         own, _shared = self._private[shared.storage]
-        step = shared.data.numel() // array.dtype.size
+        step = shared.data.numel() // shared.blocks // array.dtype.size
         strides = tuple(stride * step for stride in row_major(extents))
-        private = Array(own, array.buffer, array.dtype, extents + array.shape, strides + array.strides)
+        shape, inner = array.shape[array.lead :], array.strides[array.lead :]
+        private = Array(own, array.buffer, array.dtype, extents + shape, strides + inner)
         return private, tuple(self.axis_codes)
 
     def begin(self) -> None:
@@ -108,6 +112,8 @@ class Nest:
 
     def compiled(self, axes: list[Axis]) -> None:
         """Decides, once all accesses are known, which of them may meet another iteration's."""
+        if not self.program.checks:
+            return
         by_storage: dict[nodes.Storage, list[Access]] = {}
         for access in self.accesses:
             storage = access.node.buffer.storage
@@ -136,7 +142,7 @@ class Nest:
             if not store.store:
                 continue
             for other, theirs in zip(sites, separating, strict=True):
-                for axis in range(min(store.axes, other.axes)):
+                for axis in range(self.lead, min(store.axes, other.axes)):
                     if axes[axis].extent != 1 and not mine.get(axis, set()) & theirs.get(axis, set()):
                         return False
         return True

@@ -164,8 +164,8 @@ class _Walk:
         return self.everywhere
 
     def load(self, node: nodes.Load) -> Origin:
-        _array, private = self.scope.program.array_for(node.buffer, self.scope)
-        if private:
+        array, private = self.scope.program.array_for(node.buffer, self.scope)
+        if private and not array.lead:  # each iteration's own
             return self.everywhere
         origin = Origin(loaded=True)
         for index in node.indices:

@@ -12,24 +12,42 @@ from grader.messages import _
 from grader.simulator.budget import Meter, OverBudget
 from grader.simulator.counters import Counters
 from grader.simulator.dtypes import DTYPES, DType
-from grader.simulator.expressions import Code, Scope, State, compile_expression, constant
+from grader.simulator.expressions import Code, Evaluator, Scope, State, compile_expression, constant
 from grader.simulator.faults import FaultKind, Faults, Unsupported
 from grader.simulator.memory import Array, Memory, row_major
+from grader.simulator.observe import Observer
 from grader.simulator.threads import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
+    from grader.simulator.elements import Access
     from grader.simulator.operations import Origin
+
+TileOp = Callable[[nodes.Call, Scope], Callable[[State], None]]
 
 MAX_RANK = 8
 MAX_EXTENT = 2**40
 
 
+#: Faults that only bookkeeping beside the values finds.
+BOOKKEPT = frozenset({FaultKind.RACE, FaultKind.UNINITIALISED_READ})
+
+
 class Program:
-    def __init__(self, kernel: nodes.Kernel, meter: Meter) -> None:
+    #: The extents of the leading dimensions that stand for blocks which run at once: see batch.
+    lead: tuple[int, ...] = ()
+    #: How many blocks run at once.
+    blocks = 1
+
+    def __init__(
+        self, kernel: nodes.Kernel, meter: Meter, observer: Observer | None = None, *, checks: bool = True
+    ) -> None:
         self.kernel = kernel
+        self.checks = checks
+        self.watches_threads = checks
         self.meter = meter
+        self.observer = observer
         self.faults = Faults()
         self.threads = Threads(meter)
         self.memories: dict[nodes.Storage, Memory] = {}
@@ -128,6 +146,32 @@ class Program:
             return scope.nest.private_array(array, scope)
         return array, ()
 
+    def tile_op(self, op: str, compiler: "TileOp") -> "TileOp":
+        """What compiles a call of a tile operation, which ``compiler`` does for one block."""
+        return compiler
+
+    def decided(self, run: Evaluator) -> Evaluator:
+        """A condition or loop bound outside T.Parallel as a scalar: one for all blocks that run at once."""
+        return run
+
+    def lead_codes(self, rank: int) -> tuple[Code, ...]:
+        """The positions, along the leading dimensions, of the blocks that run at once."""
+        return ()
+
+    def leaves(self, access: "Access", state: State) -> None:
+        """Told of an access whose window leaves its buffer, before its iterations are looked at one by one."""
+
+    def track_writers(self, outputs: "Collection[int] | None") -> None:
+        """Says, once the kernel is compiled, which parameters need to know who wrote them."""
+        for position, buffer in enumerate(self.kernel.params):
+            memory = self.memories[buffer.storage]
+            if not self.checks or memory.storage not in self.written:
+                continue
+            readers = memory.storage in self.read
+            self.meter.keep(memory.data.numel() // memory.granule * (8 if readers else 4), self.kernel.line)
+            empty = memory.storage not in self.accumulated if outputs is None else position in outputs
+            memory.track_blocks(holds_input=not empty, readers=readers)
+
     # Running
 
     def fault(
@@ -140,6 +184,8 @@ class Program:
         count: int = 1,
         index: Callable[[], tuple[int, ...]] = tuple,
     ) -> None:
+        if kind in BOOKKEPT and not self.checks:
+            return
         self.faults.add(kind, buffer, line, state.block, count, index, lambda: describe(node))
 
 
@@ -181,4 +227,5 @@ def allocate(program: Program, buffer: nodes.Buffer, granule: int, scope: Scope)
         raise scope.unsupported(_("memory allocated with strides"))
     size = prod(shape) * dtype.size
     program.meter.keep(2 * size, scope.line)
-    return Memory(buffer.storage, torch.empty(size, dtype=torch.uint8), granule, dtype.poison)
+    data = torch.empty(size, dtype=torch.uint8)
+    return Memory(buffer.storage, data, granule, dtype.poison, checked=program.checks)

@@ -9,16 +9,21 @@ import torch
 
 from grader.ir import nodes
 from grader.messages import _
+from grader.simulator.batch import run_batched
+from grader.simulator.births import Births, BirthWatch
 from grader.simulator.budget import Budget, Meter, OverBudget
 from grader.simulator.expressions import Affine, Code, Scope, State, integer
-from grader.simulator.faults import Fault
+from grader.simulator.faults import Fault, NotBatched
 from grader.simulator.footprint import Footprint
 from grader.simulator.memory import UNWRITTEN, Memory
+from grader.simulator.observe import Observer
 from grader.simulator.perthread import unfold
 from grader.simulator.program import Program, allocate, sizes_of
+from grader.simulator.recorder import Recorder
 from grader.simulator.statements import compile_statement
 from grader.simulator.survey import survey
 from grader.simulator.traffic import traffic_of
+from grader.simulator.unwritten import find_unwritten
 from grader.verdict.traffic import Traffic
 
 
@@ -36,9 +41,11 @@ class Run:
     steps: int
     guarded: int
     count: Callable[[], Traffic] = field(repr=False, compare=False)
+    births: Births | None = None
 
     @cached_property
     def traffic(self) -> Traffic:
+        """What the run moved and computed. Raises ValueError if it was one without checks."""
         return self.count()
 
 
@@ -48,18 +55,32 @@ def run(
     *,
     budget: Budget | None = None,
     outputs: Collection[int] | None = None,
+    checks: bool = True,
+    batched: bool = True,
+    births: bool = False,
+    record: Recorder | None = None,
 ) -> Run:
     """Runs ``kernel``; ``tensors`` are its parameters, written in place.
 
-    ``outputs`` are the positions of parameters that hold nothing before the kernel writes them, so that
-    reading them earlier is a fault; by default all parameters that the kernel writes, but for those that it
-    updates by atomic operations. Raises Unsupported,
-    OverBudget, and ValueError if the tensors don't fit the kernel.
+    ``outputs`` are the positions of parameters that hold nothing before the kernel writes them, and that it must
+    write in full: to read them earlier is a fault, and so is an element that no block writes. By default these are
+    all parameters that the kernel writes, but for those that it updates by atomic operations, and what is never
+    written is no fault. Raises Unsupported, OverBudget, and ValueError if the tensors don't fit the kernel.
+
+    Without ``checks`` no one watches for races, reads of what nothing has written and outputs that stay unwritten,
+    and ``written`` is empty. Where blocks race for an element, either's value may stay. Bounds, divisions and
+    assertions are still seen. With ``batched``, blocks run at once where that gives the same.
+
+    ``births``: look where NaN and infinities come from (see Births); such a run is slower, and says nothing else.
+    ``record`` is filled with the steps of one block; not both at once.
     """
+    if births and record is not None:
+        raise ValueError("a run either looks for births or is recorded")
     meter = Meter(budget or Budget())
     try:
         with torch.no_grad():
-            return _run(kernel, tensors, meter, outputs)
+            observer = BirthWatch() if births else record
+            return _run(kernel, tensors, meter, outputs, observer, checks, batched and observer is None)
     except RecursionError:
         raise OverBudget(_("the kernel is nested too deeply for the simulator"), kernel.line) from None
     except (MemoryError, RuntimeError) as error:
@@ -76,17 +97,29 @@ def _out_of_memory(error: Exception) -> bool:
 
 
 def _run(
-    kernel: nodes.Kernel, tensors: Sequence[torch.Tensor], meter: Meter, outputs: Collection[int] | None
+    kernel: nodes.Kernel,
+    tensors: Sequence[torch.Tensor],
+    meter: Meter,
+    outputs: Collection[int] | None,
+    observer: Observer | None,
+    checks: bool,
+    batched: bool,
 ) -> Run:
     if len(tensors) != len(kernel.params):
         raise ValueError(f"the kernel has {len(kernel.params)} parameters, {len(tensors)} tensors were given")
     survey(kernel)
     kernel = unfold(kernel)
     buffers = survey(kernel)
-    program = Program(kernel, meter)
-    scope = Scope(program, sizes_of(kernel, tensors), line=kernel.line)
-    granules = _granules(buffers, scope)
-    _parameters(program, tensors, granules, scope)
+    if batched:
+        program, sizes, granules = _launch(kernel, tensors, meter, checks, buffers)
+        _slots, extents = _grid(kernel, Scope(program, dict(sizes), line=kernel.line))
+        try:
+            run_batched(program, sizes, tensors, extents, granules, outputs)
+            return _result(program, sizes, prod(extents), outputs, None)
+        except NotBatched:
+            meter.forget()
+    program, sizes, granules = _launch(kernel, tensors, meter, checks, buffers, observer)
+    scope = Scope(program, sizes, line=kernel.line)
     for buffer in kernel.allocations:
         if buffer.scope == nodes.GLOBAL or buffer.storage in program.memories:
             raise scope.unsupported(_("the allocation of '{name}'").format(name=buffer.name))
@@ -94,29 +127,54 @@ def _run(
         program.memories[buffer.storage] = allocate(program, buffer, size, scope)
     slots, extents = _grid(kernel, scope)
     body = compile_statement(kernel.body, scope)
-    memories = [program.memories[buffer.storage] for buffer in kernel.params]
-    for position, memory in enumerate(memories):
-        if memory.storage in program.written:
-            meter.keep(memory.data.numel() // memory.granule * 4, kernel.line)
-            empty = memory.storage not in program.accumulated if outputs is None else position in outputs
-            memory.track_writers(holds_input=not empty)
+    program.track_writers(outputs)
     state = State()
     state.vars = [0] * program.slots
     fresh = [program.memories[buffer.storage] for buffer in kernel.allocations]
+    if isinstance(observer, Recorder):
+        observer.begin(program, tuple(extents))
     _blocks(extents, slots, body, fresh, state, program)
-    written = tuple(
-        _written(
-            memory, program.arrays[buffer].shape, program.arrays[buffer].strides, program.arrays[buffer].factor
-        )
-        for buffer, memory in zip(kernel.params, memories, strict=True)
-    )
+    return _result(program, sizes, prod(extents), outputs, observer)
+
+
+def _launch(
+    kernel: nodes.Kernel,
+    tensors: Sequence[torch.Tensor],
+    meter: Meter,
+    checks: bool,
+    buffers: list[nodes.Buffer],
+    observer: Observer | None = None,
+) -> tuple[Program, dict[nodes.Var, Code], dict[nodes.Storage, int]]:
+    """A program with its parameters, the dynamic sizes, and the size of each storage's granules."""
+    program = Program(kernel, meter, observer, checks=checks)
+    scope = Scope(program, sizes_of(kernel, tensors), line=kernel.line)
+    granules = _granules(buffers, scope)
+    _parameters(program, tensors, granules, scope)
+    return program, scope.variables, granules
+
+
+def _result(
+    program: Program,
+    sizes: dict[nodes.Var, Code],
+    blocks: int,
+    outputs: Collection[int] | None,
+    observer: Observer | None,
+) -> Run:
+    if program.checks:
+        for position in sorted(outputs or ()):
+            find_unwritten(program, program.kernel.params[position])
+    arrays = [program.arrays[buffer] for buffer in program.kernel.params]
+    memories = [array.memory for array in arrays]
     return Run(
         faults=program.faults.all(),
-        written=written,
+        written=tuple(
+            _written(array.memory, array.shape, array.strides, array.factor) for array in arrays if program.checks
+        ),
         read=tuple(program.counters.get("read", memory.storage) > 0 for memory in memories),
-        steps=meter.steps,
+        steps=program.meter.steps,
         guarded=program.counters.get("guarded"),
-        count=partial(traffic_of, program, prod(extents)),
+        count=partial(traffic_of, program, sizes, blocks),
+        births=observer.births(program) if isinstance(observer, BirthWatch) else None,
     )
 
 

@@ -28,8 +28,8 @@ from grader.simulator.tileops import TILE_OPS
 Runner = Callable[[State], None]
 
 BARRIER = "tirx.tvm_storage_sync"
-#: Calls that order threads or memory: a walk that is sequential has that order anyway.
-NO_EFFECT = frozenset({BARRIER, "tl.sync_warp"})
+#: Calls that order threads or memory (a walk that is sequential has that order anyway), or share out registers.
+NO_EFFECT = frozenset({BARRIER, "tl.sync_warp", "tl.set_max_nreg", "tl.no_set_max_nreg"})
 #: An assumption that doesn't hold lets the compiler do anything.
 ASSERTIONS = frozenset({"tl.device_assert", "tl.device_assert_with_msg", "tirx.assume"})
 
@@ -50,6 +50,12 @@ JUMPS: dict[str, type[Exception]] = {
 
 
 def compile_statement(node: nodes.Stmt, scope: Scope) -> Runner:
+    runner = _compile(node, scope)
+    observer = scope.program.observer
+    return runner if observer is None else observer.around(node, runner, scope)
+
+
+def _compile(node: nodes.Stmt, scope: Scope) -> Runner:
     scope.line = node.line or scope.line
     scope.program.charge_compilation(scope.line)
     match node:
@@ -78,7 +84,9 @@ def _sequence(node: nodes.Seq, scope: Scope) -> Runner:
     runners, bound = [], []
     for item in node.body:
         if isinstance(item, nodes.Bind):
-            runners.append(_bind(item, scope))
+            runner = _bind(item, scope)
+            observer = scope.program.observer
+            runners.append(runner if observer is None else observer.around(item, runner, scope))
             bound.append(item.var)
         else:
             runners.append(compile_statement(item, scope))
@@ -103,7 +111,7 @@ def _sequence(node: nodes.Seq, scope: Scope) -> Runner:
                 state.mask = here
         state.mask = outer
 
-    return run_while_here if scope.rank and scope.loops else run
+    return run_while_here if scope.nest is not None and scope.loops else run
 
 
 def _variable(var: nodes.Var, code: Code, scope: Scope) -> int:
@@ -158,9 +166,9 @@ def _evaluate(value: nodes.Expr, scope: Scope) -> Runner:
         case nodes.Const():
             return lambda state: None
         case nodes.Call(op=op) if op in TILE_OPS:
-            if scope.rank:
+            if scope.nest is not None:
                 raise scope.unsupported(_("'{op}' inside T.Parallel").format(op=op.rpartition(".")[2]))
-            return _then_barrier(TILE_OPS[op](value, scope), value, scope)
+            return _then_barrier(scope.program.tile_op(op, TILE_OPS[op])(value, scope), value, scope)
         case nodes.Call(op=op, args=(nodes.Text(value="shared" | "shared.dyn"),)) if op == BARRIER:
             threads = scope.program.threads
             return lambda state: threads.barrier()
@@ -171,7 +179,7 @@ def _evaluate(value: nodes.Expr, scope: Scope) -> Runner:
         case nodes.Call(op=op) if op in ATOMICS:
             return compile_atomic(value, scope).run
         case nodes.Call(op=op) if op in JUMPS and scope.loops:
-            return _leave_in_nest(JUMPS[op], scope) if scope.rank else _leave(JUMPS[op])
+            return _leave(JUMPS[op]) if scope.nest is None else _leave_in_nest(JUMPS[op], scope)
         case nodes.Call(op=op):
             raise scope.unsupported(_("the operator '{op}'").format(op=op))
     raise scope.unsupported(_("the statement '{what}'").format(what=describe(value)))
@@ -197,7 +205,7 @@ def _leave_in_nest(jump: type[Exception], scope: Scope) -> Runner:
 
 
 def _then_barrier(runner: Runner, node: nodes.Expr | nodes.Stmt, scope: Scope) -> Runner:
-    if not holds_up(node):
+    if not scope.program.watches_threads or not holds_up(node):
         return runner
     threads = scope.program.threads
 
@@ -229,6 +237,8 @@ def _assertion(call: nodes.Call, scope: Scope) -> Runner:
 def _if(node: nodes.If, scope: Scope) -> Runner:
     condition = counted(truth(node.condition, scope), node.condition, scope)
     test, meter, line, size, nest = condition.truth(), scope.program.meter, scope.line, condition.size, scope.nest
+    if nest is None:
+        test = scope.program.decided(test)
     then = compile_statement(node.then, scope)
     otherwise = None if node.otherwise is None else compile_statement(node.otherwise, scope)
 
@@ -262,10 +272,13 @@ def _for(node: nodes.For, scope: Scope) -> Runner:
     if not low.dtype.is_int or not extent.dtype.is_int or not dtype.is_int:
         raise scope.unsupported(_("a loop over something that is no integer"))
     start, stop, meter, line, wrap = low.run, extent.run, scope.program.meter, scope.line, dtype.wrap
-    code = Code(dtype, start, varies=low.varies)
+    if scope.nest is None:
+        start, stop = scope.program.decided(start), scope.program.decided(stop)
+    varies = low.varies and scope.nest is not None
+    code = Code(dtype, start, varies)
     slot = _variable(node.var, code, scope)
     note_variable(node.var, node.min, scope)
-    if not low.varies:
+    if not varies:
         code.affine = Affine(code.run, (0,) * scope.rank)
     scope.loops += 1
     body = compile_statement(node.body, scope)
@@ -300,7 +313,7 @@ def _for(node: nodes.For, scope: Scope) -> Runner:
         turns.over()
 
     nest, scope_rank = scope.nest, scope.rank
-    return run_in_nest if low.varies or extent.varies or (nest is not None and _jumps(node.body)) else run
+    return run_in_nest if nest is not None and (low.varies or extent.varies or _jumps(node.body)) else run
 
 
 def _jumps(body: nodes.Stmt) -> bool:
@@ -337,6 +350,8 @@ class _Turns:
 def _while(node: nodes.While, scope: Scope) -> Runner:
     condition = counted(truth(node.condition, scope), node.condition, scope)
     test, meter, line, size, nest = condition.truth(), scope.program.meter, scope.line, condition.size, scope.nest
+    if nest is None:
+        test = scope.program.decided(test)
     scope.loops += 1
     body = compile_statement(node.body, scope)
     scope.loops -= 1
@@ -373,7 +388,7 @@ def _while(node: nodes.While, scope: Scope) -> Runner:
 
 
 def _parallel(node: nodes.For, scope: Scope) -> Runner:
-    outermost = scope.rank == 0
+    outermost = scope.nest is None
     low, extent = (
         integer(node.min, scope, _("a T.Parallel start")),
         integer(node.extent, scope, _("a T.Parallel extent")),
@@ -385,9 +400,10 @@ def _parallel(node: nodes.For, scope: Scope) -> Runner:
     inner = scope
     if outermost:
         nest = Nest(node, scope.program)
-        if nest.rank > MAX_RANK:
+        if nest.depth > MAX_RANK:
             raise scope.unsupported(_("more than {limit} nested T.Parallel loops").format(limit=MAX_RANK))
-        inner = Scope(scope.program, dict(scope.variables), nest.rank, [], nest, line)
+        inner = scope.inside(nest, nest.depth)
+        nest.axis_codes = [*scope.program.lead_codes(nest.rank)]
     nest: Nest = inner.nest
     axis, rank = len(inner.axes), inner.rank
     known = extent.constant
@@ -407,7 +423,7 @@ def _parallel(node: nodes.For, scope: Scope) -> Runner:
     inner.axes.pop()
     del inner.variables[node.var]
     if outermost:
-        nest.compiled(_axes(node, scope))
+        nest.compiled([*scope.axes, *_axes(node, scope)])
     start_at, count_of, carrier = low.run, extent.run, dtype.carrier
 
     def run(state: State) -> None:

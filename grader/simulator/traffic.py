@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from grader.ir import nodes
 from grader.simulator.counters import told
-from grader.simulator.memory import UNWRITTEN, Memory
+from grader.simulator.expressions import Code, Scope
+from grader.simulator.memory import UNWRITTEN
 from grader.verdict.traffic import BufferTraffic, Traffic
 
 if TYPE_CHECKING:
@@ -14,40 +15,50 @@ if TYPE_CHECKING:
 COPY = "tl.tileop.copy"
 
 
-def traffic_of(program: "Program", blocks: int) -> Traffic:
-    """What a run of ``blocks`` blocks moved and computed."""
+def traffic_of(program: "Program", sizes: dict[nodes.Var, Code], blocks: int) -> Traffic:
+    """What a run of ``blocks`` blocks moved and computed; ``sizes`` are the values of the dynamic sizes.
+
+    Raises ValueError if the run had no checks.
+    """
+    if not program.checks:
+        raise ValueError("a run without checks does not know which bytes were written")
     kernel, counters = program.kernel, program.counters
-    buffers = {
-        buffer.storage: buffer for buffer in (*kernel.allocations, *kernel.params)
-    }  # a parameter's name wins
-    storages = dict.fromkeys(buffer.storage for buffer in (*kernel.params, *kernel.allocations))
-    sizes = {storage: program.memories[storage].data.numel() for storage in storages}
-    shared = {storage: sizes[storage] for storage in storages if told(storage.scope) == "shared"}
-    stages = _stages(kernel.body)
+    scope, stages = Scope(program, dict(sizes)), _stages(kernel.body)
+    buffers = [_parameter(buffer, program) for buffer in kernel.params]
+    shared = staged = 0
+    for storage, buffer in {buffer.storage: buffer for buffer in reversed(kernel.allocations)}.items():
+        size = program.layout(buffer, scope)[-1]
+        read, written = counters.get("read", storage), counters.get("written", storage)
+        buffers.insert(len(kernel.params), BufferTraffic(buffer.name, told(storage.scope), size, read, written))
+        if told(storage.scope) == "shared":
+            shared += size
+            staged += size * stages.get(storage, 1)
     return Traffic(
-        buffers=tuple(
-            _buffer(buffers[storage].name, program.memories[storage], sizes[storage], program)
-            for storage in storages
-        ),
+        buffers=tuple(buffers),
         operations=counters.all_operations(),
         copies=counters.all_copies(),
         blocks=blocks,
         threads=prod(kernel.threads),
-        shared=sum(shared.values()),
-        staged=sum(size * stages.get(storage, 1) for storage, size in shared.items()),
+        shared=shared,
+        staged=staged,
         guarded=counters.get("guarded"),
     )
 
 
-def _buffer(name: str, memory: Memory, size: int, program: "Program") -> BufferTraffic:
-    read = program.counters.get("read", memory.storage)
-    written = program.counters.get("written", memory.storage)
-    distinct_read = distinct_written = None
-    if memory.footprint is not None:
-        distinct_read, distinct_written = memory.footprint.bytes(), 0
-        if memory.writer is not None:
-            distinct_written = int((memory.writer != UNWRITTEN).sum()) * memory.granule
-    return BufferTraffic(name, told(memory.scope), size, read, written, distinct_read, distinct_written)
+def _parameter(buffer: nodes.Buffer, program: "Program") -> BufferTraffic:
+    memory, counters = program.memories[buffer.storage], program.counters
+    distinct_written = 0
+    if memory.writer is not None:
+        distinct_written = int((memory.writer != UNWRITTEN).sum()) * memory.granule
+    return BufferTraffic(
+        buffer.name,
+        "global",
+        memory.data.numel(),
+        counters.get("read", memory.storage),
+        counters.get("written", memory.storage),
+        memory.footprint.bytes(),
+        distinct_written,
+    )
 
 
 def _stages(body: nodes.Stmt) -> dict[nodes.Storage, int]:

@@ -4,6 +4,7 @@ import pytest
 import tilelang.language as T
 import torch
 
+from grader import ir
 from grader.simulator import FaultKind, Unsupported, run
 
 
@@ -316,3 +317,28 @@ def test_an_assumption_that_does_not_hold_is_a_fault(simulate, line_of):
     simulate(main, torch.zeros(8))
     (fault,) = simulate(main, torch.zeros(6), faulty=True).faults
     assert (fault.kind, fault.line.number) == (FaultKind.ASSERTION, line_of("multiple"))
+
+
+def test_a_loop_bound_to_the_threads(simulate):
+    @T.prim_func
+    def main(X: T.Tensor((2, 64, 4), "float32"), Y: T.Tensor((2, 64), "float32")):
+        with T.Kernel(2, threads=64) as bx:
+            for tx in T.thread_binding(0, 64, thread="threadIdx.x"):
+                Y[bx, tx] = 0.0
+                for k in T.serial(4):
+                    Y[bx, tx] += X[bx, tx, k]
+
+    x, y = torch.rand(2, 64, 4), torch.zeros(2, 64)
+    simulate(main, x, y)
+    torch.testing.assert_close(y, x.sum(2))
+
+
+def test_a_loop_bound_to_threads_that_are_not_there_is_malformed(read):
+    @T.prim_func
+    def main(Y: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64) as _bx:
+            for tx in T.thread_binding(0, 32, thread="threadIdx.x"):
+                Y[tx] = 0.0
+
+    with pytest.raises(ir.Malformed, match="threads that the block doesn't have"):
+        read(main)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from simulated_kernels import attention, matmul, softmax, vector_add
 
 from grader.simulator.counters import Counters
-from grader.verdict.traffic import Copies, Kind, Operations
+from grader.verdict.traffic import Copies, Kind, Operations, Traffic
 
 NAN = float("nan")
 
@@ -262,17 +262,21 @@ def test_a_copy_reads_what_is_in_bounds_and_distinct_bytes_are_those_of_the_unio
     assert traffic.buffer("Y").written == blocks * 16 * 16 * 2
 
 
-def test_counters_can_be_taken_back():
-    counters = Counters()
-    count = counters.operations(Kind.ADD, "float32")
-    count(5)
-    saved = counters.save()
-    count(7)
-    counters.operations(Kind.FUNCTION, "float32")(3)
-    counters.restore(saved)
-    assert counters.all_operations() == (Operations(Kind.ADD, "float32", 5),)
-    count(1)
-    assert counters.get("operations", Kind.ADD, "float32") == 6
+def test_counters_add_up_and_can_be_cleared():
+    counters, others = Counters(), Counters()
+    counters.operations(Kind.ADD, "float32")(5)
+    more = others.operations(Kind.FUNCTION, "float32"), others.operations(Kind.ADD, "float32")
+    for count in more:
+        count(2)
+    counters.add(others)
+    assert counters.all_operations() == (
+        Operations(Kind.ADD, "float32", 7),
+        Operations(Kind.FUNCTION, "float32", 2),
+    )
+    others.clear()
+    assert others.all_operations() == ()
+    more[0](1)
+    assert others.all_operations() == (Operations(Kind.FUNCTION, "float32", 1),)
 
 
 def test_blocks_that_run_at_once_all_count():
@@ -285,6 +289,48 @@ def test_blocks_that_run_at_once_all_count():
     assert counters.touched(mask, (3, 2, 1)) == 4
 
 
-def test_a_run_counts_the_same_again(simulate):
-    tensors = [torch.randn(100, 40).half(), torch.randn(40, 60).half(), torch.full((100, 60), NAN).half()]
-    assert simulate(matmul(100, 60, 40), *tensors).traffic == simulate(matmul(100, 60, 40), *tensors).traffic
+@pytest.mark.parametrize(
+    ("kernel", "shapes"),
+    [
+        (matmul(300, 170, 90, blocks=(64, 32, 32)), [(300, 90), (90, 170), (300, 170)]),
+        (attention(2, 3, 200, 32, True), [(2, 200, 3, 32)] * 4),
+    ],
+)
+def test_several_blocks_at_once_count_as_one_by_one(simulate, kernel, shapes):
+    def counted(batched: bool) -> Traffic:
+        return simulate(kernel, *(torch.ones(shape).half() for shape in shapes), batched=batched).traffic
+
+    assert counted(batched=True) == counted(batched=False)
+
+
+def test_a_condition_that_differs_between_blocks_counts_in_those_where_it_holds(simulate):
+    @T.prim_func
+    def main(
+        X: T.Tensor((1,), "float32"),
+        Z: T.Tensor((6,), "float32"),
+        N: T.Tensor((6,), "int32"),
+        Y: T.Tensor((6, 8), "float32"),
+    ):
+        with T.Kernel(6, threads=32) as bx:
+            for i in T.Parallel(8):
+                if i < N[bx]:
+                    Y[bx, i] = X[0] * 2.0 + Z[bx]
+
+    def counted(batched: bool) -> Traffic:
+        n = torch.tensor([0, 3, 8, 0, 1, 0], dtype=torch.int32)
+        return simulate(main, torch.ones(1), torch.ones(6), n, torch.zeros(6, 8), batched=batched).traffic
+
+    traffic = counted(batched=True)
+    assert [traffic.buffer(name).read for name in "XZN"] == [4 * 3, 4 * 3, 4 * 6]
+    assert [traffic.buffer(name).distinct_read for name in "XZN"] == [4, 4 * 3, 4 * 6]
+    assert set(traffic.operations) == operations(
+        (Kind.COMPARE, "int32", 6 * 8), (Kind.MULTIPLY, "float32", 3), (Kind.ADD, "float32", 3)
+    )
+    assert traffic.buffer("Y").written == 4 * 12
+    assert traffic == counted(batched=False)
+
+
+def test_traffic_needs_the_checks(simulate):
+    run = simulate(vector_add(10), torch.ones(10), torch.ones(10), torch.zeros(10), checks=False)
+    with pytest.raises(ValueError, match="checks"):
+        _ = run.traffic

@@ -37,7 +37,7 @@ def gemm(call: nodes.Call, scope: Scope) -> Runner:
             raise scope.unsupported(_("a matrix product of tiles of one dimension"))
     work, product = _product(a.array.dtype, b.array.dtype, c.array.dtype, scope)
     meter, line = scope.program.meter, scope.line
-    count = scope.program.counters.operations(Kind.GEMM, max(a.array.dtype, b.array.dtype, key=_width).name)
+    count = scope.program.counters.operations(Kind.GEMM, wider(a.array.dtype, b.array.dtype).name)
     for tile in (a, b):
         scope.program.note_read(tile.array)
     scope.program.note_write(c.array)
@@ -68,8 +68,9 @@ def gemm(call: nodes.Call, scope: Scope) -> Runner:
     return run
 
 
-def _width(dtype: DType) -> int:
-    return dtype.size
+def wider(a: DType, b: DType) -> DType:
+    """The operands' dtype, by which a product's operations are counted."""
+    return a if a.size >= b.size else b
 
 
 def _is_truth(node: nodes.Expr) -> bool:
@@ -80,7 +81,10 @@ Product = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tens
 
 
 def _product(a: DType, b: DType, c: DType, scope: Scope) -> tuple[torch.dtype, Product]:
-    """The dtype to multiply in, and the product with accumulation into c's carrier (None: from zero)."""
+    """The dtype to multiply in, and the product with accumulation into c's carrier (None: from zero).
+
+    It takes matrices, or as many as a leading dimension says.
+    """
     floats = a.kind == b.kind == c.kind == "float"
     integers = a.is_int and b.is_int and c.name in ("int32", "int64") and max(a.size, b.size) == 1
     if integers:
@@ -96,15 +100,20 @@ def _product(a: DType, b: DType, c: DType, scope: Scope) -> tuple[torch.dtype, P
         work = torch.float64 if "float64" in (a.name, b.name, c.name) else torch.float32
 
         def wide(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor | None) -> torch.Tensor:
-            return (x @ y if z is None else torch.addmm(z.to(work), x, y)).to(c.carrier)
+            return (x @ y if z is None else _accumulate(z.to(work), x, y)).to(c.carrier)
 
         return work, wide
 
     def half(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor | None) -> torch.Tensor:
-        total = torch.zeros(x.shape[0], y.shape[1], dtype=c.carrier) if z is None else z
-        for k in range(0, x.shape[1], HALF_STEP):
+        total = torch.zeros(*x.shape[:-1], y.shape[-1], dtype=c.carrier) if z is None else z
+        for k in range(0, x.shape[-1], HALF_STEP):
             part = slice(k, k + HALF_STEP)
-            total = torch.addmm(total.to(torch.float32), x[:, part], y[part]).to(c.carrier)
+            total = _accumulate(total.to(torch.float32), x[..., part], y[..., part, :]).to(c.carrier)
         return total
 
     return torch.float32, half
+
+
+def _accumulate(z: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """z + x y, of matrices or batches of them."""
+    return torch.addmm(z, x, y) if x.ndim == 2 else torch.baddbmm(z, x, y)

@@ -61,6 +61,9 @@ class Tile:
         array = self.array
         self._flag(FaultKind.UNINITIALISED_READ, array.unwritten(window), window, state)
         self._flag(FaultKind.RACE, array.foreign(window, state.block_number), window, state)
+        array.note_reader(window, None, state.block_number)
+        if self.program.observer is not None:
+            self.program.observer.read(array, window, state)
 
     def _flag(self, kind: FaultKind, flags: torch.Tensor | None, window: Window, state: State) -> None:
         if flags is None or not bool(flags.any()):
@@ -84,10 +87,13 @@ class Tile:
         array = self.array
         if self.memory.is_global:
             self._flag(FaultKind.RACE, array.foreign(window, state.block_number), window, state)
+            self._flag(FaultKind.RACE, array.read_elsewhere(window, state.block_number), window, state)
         self.program.counters.counts[self._bytes_written] += window.count * array.dtype.size
         array.prepare_write(window, None)
         fill(array.raw(window))
         array.mark(window, None, state.block_number)
+        if self.program.observer is not None:
+            self.program.observer.wrote(array, window, None, state)
 
     # Whole tiles of operations other than copies: out of bounds is a fault everywhere
 
