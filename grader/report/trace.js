@@ -66,6 +66,23 @@ function tilelabTrace(root, data) {
     return { css: "rgb(" + mixed.join(",") + ")", strong: strength > 0.55 };
   }
 
+  // Infinities have the colours of the ends, and are hatched; NaN has one of its own.
+  function shadeOf(value, range, colours) {
+    if (Number.isNaN(value)) return { css: colours.odd, strong: true };
+    if (Number.isFinite(value)) return colour(value, range, colours);
+    return { css: "rgb(" + (value < 0 ? colours.low : colours.high).join(",") + ")", strong: true };
+  }
+
+  function strangers(picture) {
+    if (picture.cells === null) return "";
+    const cells = decode(picture.cells);
+    const found = new Set();
+    cells.values.forEach((value, i) => {
+      if (cells.bits[i] !== NOTHING && !Number.isFinite(value)) found.add(number(value));
+    });
+    return found.size ? fill(words.has, { values: Array.from(found).sort().join(", ") }) : "";
+  }
+
   function prepare(canvas, width, height) {
     const scale = window.devicePixelRatio || 1;
     canvas.width = Math.round(width * scale);
@@ -158,7 +175,7 @@ function tilelabTrace(root, data) {
   function drawValues(canvas, picture, range, touches, colours) {
     const [rows, columns] = picture.size;
     const small = rows <= 16 && columns <= 12;
-    const cellWidth = small ? 46 : Math.max(3, Math.min(14, Math.floor(260 / Math.max(rows, columns))));
+    const cellWidth = small ? 46 : Math.max(3, Math.min(14, Math.floor(210 / Math.max(rows, columns))));
     const cellHeight = small ? 20 : rows === 1 ? 24 : cellWidth;
     const width = columns * cellWidth;
     const height = rows * cellHeight;
@@ -175,9 +192,12 @@ function tilelabTrace(root, data) {
       const x = GAP + (i % columns) * cellWidth;
       const y = GAP + Math.floor(i / columns) * cellHeight;
       const value = cells.values[i];
-      const shade = Number.isFinite(value) ? colour(value, range, colours) : { css: colours.odd, strong: true };
+      const shade = shadeOf(value, range, colours);
       context.fillStyle = shade.css;
       context.fillRect(x, y, cellWidth, cellHeight);
+      if (!Number.isFinite(value) && !Number.isNaN(value)) {
+        hatch(context, x, y, cellWidth, cellHeight, colours.contrast, 4);
+      }
       if (small) {
         context.fillStyle = shade.strong ? colours.contrast : colours.text;
         context.fillText(number(value), x + cellWidth / 2, y + cellHeight / 2 + 0.5, cellWidth - 4);
@@ -355,11 +375,14 @@ function tilelabTrace(root, data) {
         if (Math.max(...picture.every) > 1) {
           parts.push(fill(words.every, { rows: picture.every[0], columns: picture.every[1] }));
         }
-        item.resting = parts.join("; ");
+        const strange = strangers(picture);
+        if (strange) parts.splice(1, 0, strange);
+        item.resting = parts.join("\n");
       } else {
         item.values.tilelabCell = null;
       }
       item.hover.textContent = item.resting;
+      item.hover.style.display = picture ? "block" : "none";
     }
   }
 
