@@ -262,6 +262,7 @@ function tilelabTrace(root, data) {
   // The page
 
   root.textContent = "";
+  root.setAttribute("data-lm-suppress-shortcuts", "true"); // in JupyterLab, arrow keys here are the slider's
   make("strong", "", make("div", "", root), data.title);
   if (data.faults.length) {
     const box = make("div", "tlt-faults", root);
@@ -283,7 +284,7 @@ function tilelabTrace(root, data) {
   slider.setAttribute("aria-label", words.slider);
   const what = make("div", "tlt-what", root);
   what.setAttribute("aria-live", "polite");
-  const code = make("code", "", make("div", "", what));
+  const code = make("div", "tlt-statement", what);
   const variables = make("div", "tlt-vars", what);
   const body = make("div", "", root);
   const lines = [];
@@ -398,6 +399,15 @@ function tilelabTrace(root, data) {
     return;
   }
   slider.addEventListener("input", () => go(Number(slider.value) - 1));
+  // JupyterLab keeps a slider from moving by itself when it takes a key for one of its own.
+  const keys = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10 };
+  slider.addEventListener("keydown", (event) => {
+    const far = { Home: 0, End: data.steps.length - 1 }[event.key];
+    if (far === undefined && !(event.key in keys)) return;
+    event.preventDefault();
+    event.stopPropagation();
+    go(far === undefined ? current + keys[event.key] : far);
+  });
   back.addEventListener("click", () => go(current - 1));
   forward.addEventListener("click", () => go(current + 1));
   const theme = new MutationObserver(() => show());
