@@ -5,7 +5,7 @@ import sys
 import typer
 from rich.console import Console
 
-from grader.cli import judging, making
+from grader.cli import compiling, judging, making
 from grader.cli.demo import demo
 from grader.cli.lab import lab
 from grader.cli.tracing import trace
@@ -28,6 +28,7 @@ for command in (
     judging.capture,
     judging.judge,
     judging.grade,
+    compiling.compile,
     trace,
     making.build,
     making.course,
