@@ -1,6 +1,7 @@
 """The command: ``python -m tests.conformance``."""
 
 import argparse
+import json
 import logging
 import multiprocessing
 import os
@@ -23,8 +24,13 @@ def main() -> None:
     parser.add_argument("--lower", action="store_true", help="also lower each kernel for sm_90a, with no GPU")
     parser.add_argument("--workers", type=int, default=0, help="processes; as many as cores if not given")
     parser.add_argument("--seconds", type=float, default=450.0, help="on the card: no case is begun after them")
-    parser.add_argument("--out", type=Path, help="on the card: the folder to write the JSON and the table to")
+    parser.add_argument("--part", default="1/1", help="on the card: run the K-th of N parts of the cases, K/N")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks"), help="the folder for the JSON and the page")
+    parser.add_argument("--merge", type=Path, nargs="+", help="make one page of several runs' JSON, and end")
     asked = parser.parse_args()
+    if asked.merge:
+        write_merged(asked.merge, asked.out)
+        return
     cases = select(asked.only)
     if asked.list:
         print("\n".join(f"{case.construct}: {case.name}" for case in cases))
@@ -35,7 +41,8 @@ def main() -> None:
     if asked.device == "cuda":
         from . import card
 
-        sys.exit(card.run(cases, workers, asked.seconds, asked.out or Path("benchmarks")))
+        part, parts = map(int, asked.part.split("/"))
+        sys.exit(card.run(cases, workers, asked.seconds, asked.out, (part, parts)))
     console = Console(width=None if sys.stdout.isatty() else 150)
     results = list(checked(cases, workers))
     right = table.show(cases, results, console)
@@ -48,6 +55,14 @@ def main() -> None:
         console.print(f"{len(cases) - len(problems)} of {len(cases)} kernels lower for sm_90a as is said of them")
         right = right and not problems
     sys.exit(0 if right else 1)
+
+
+def write_merged(files: Sequence[Path], out: Path) -> None:
+    from . import card, markdown
+
+    record = card.merged(files)
+    (out / "conformance.json").write_text(json.dumps(record, indent=1))
+    (out / "conformance.md").write_text(markdown.page(record))
 
 
 def select(text: str) -> list[Case]:
