@@ -3,6 +3,7 @@
 from weakref import WeakKeyDictionary
 
 from grader.ir import nodes
+from grader.simulator.epochs import with_epochs
 from grader.simulator.perthread import unfold
 from grader.simulator.survey import survey
 
@@ -11,11 +12,14 @@ _known: WeakKeyDictionary[nodes.Kernel, tuple[nodes.Kernel | None, list[nodes.Bu
 
 
 def prepare(kernel: nodes.Kernel) -> tuple[nodes.Kernel, list[nodes.Buffer]]:
-    """The kernel without thread indices, and its buffers. Raises OverBudget and Unsupported."""
+    """The kernel without thread indices and with reducers in one form, and its buffers.
+
+    Raises OverBudget and Unsupported.
+    """
     found = _known.get(kernel)
     if found is None:
         buffers = survey(kernel)  # first of all: is it small enough to be walked?
-        unfolded = unfold(kernel)
+        unfolded = unfold(with_epochs(kernel))
         found = (None, buffers) if unfolded is kernel else (unfolded, survey(unfolded))
         _known[kernel] = found
     unfolded, buffers = found
