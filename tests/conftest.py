@@ -1,5 +1,6 @@
 """Settings of the test run, and notebooks for tests."""
 
+import inspect
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -41,3 +42,15 @@ def notebook(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return write
+
+
+@pytest.fixture
+def line_of() -> Callable[[str], int]:
+    """line_of(marker) -> the number of the line of the calling test's file that ends in ``# marker``."""
+
+    def line_of(marker: str) -> int:
+        file = next(frame.filename for frame in inspect.stack()[1:] if frame.filename != __file__)
+        with open(file) as source:
+            return next(n for n, line in enumerate(source, 1) if line.rstrip().endswith(f"# {marker}"))
+
+    return line_of

@@ -387,3 +387,64 @@ def test_barriers_are_admitted():
             C[bx * 256 + i] = S[i] + B[bx * 256 + i]
 
     assert admit(json_of(add_kernel(inside)), ADD, SHAPE)
+
+
+def test_code_by_thread_and_atomics_in_shared_memory_are_admitted_and_compile():
+    @T.macro
+    def inside(A, B, C, bx):
+        tx = T.get_thread_binding()
+        count = T.alloc_shared((4,), "int32")
+        own = T.alloc_local((2,), "float32")
+        total = T.alloc_var("float32")
+        T.clear(count)
+        own[0] = T.clamp(A[bx * 256 + tx], 0.0, 1.0)
+        own[1] = T.ieee_add(B[bx * 256 + tx], T.__exp(own[0]), "rn")
+        total = 0.0
+        for k in T.serial(8):
+            if k == 3:
+                continue
+            if k == tx:
+                break
+            total += T.fma(own[0], own[1], 1.0)
+        T.atomic_add(count[tx % 4], 1)
+        T.sync_threads()
+        if T.any_of(count):
+            C[bx * 256 + tx] = total
+        for i in T.Parallel(128):
+            C[bx * 256 + 128 + i] = A[bx * 256 + 128 + i] + T.cast(T.clz(count[0]), "float32")
+
+    admitted = admit(json_of(add_kernel(inside)), ADD, SHAPE)
+    from tilelang import lower, tvm
+
+    with tvm.target.Target({"kind": "cuda", "arch": "sm_90a"}, host="c") as target:
+        source = lower(tvm.ir.load_json(admitted.json), target=target).kernel_source
+    assert "atomic" in source.lower()
+    assert "tl::clamp" in source
+
+
+def test_atomics_on_inputs_and_outputs_are_refused():
+    @T.macro
+    def on_output(A, B, C, bx):
+        for i in T.Parallel(256):
+            T.atomic_add(C[bx * 256 + i], A[bx * 256 + i])
+
+    @T.macro
+    def on_input(A, B, C, bx):
+        for i in T.Parallel(256):
+            T.atomic_max(A[bx * 256 + i], B[bx * 256 + i])
+
+    refused(add_kernel(on_output), match="reads its output 'C'")
+    refused(add_kernel(on_input), match="writes to its input 'A'")
+
+
+@pytest.mark.parametrize("mode", ["rn) + system(", "rX"])
+def test_a_rounding_mode_is_one_of_four(mode):
+    @T.macro
+    def inside(A, B, C, bx):
+        for i in T.Parallel(256):
+            C[bx * 256 + i] = T.ieee_add(A[bx * 256 + i], B[bx * 256 + i], "rz")
+
+    text = json_of(add_kernel(inside))
+    assert admit(text, ADD, SHAPE)
+    with pytest.raises(Refused, match="ieee_add"):
+        admit(text.replace('"rz"', json.dumps(mode)), ADD, SHAPE)

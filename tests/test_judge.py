@@ -252,7 +252,11 @@ def test_a_hidden_shape_is_not_told():
 @pytest.mark.parametrize("kind", FaultKind)
 def test_every_fault_has_words(kind):
     fault = Fault(kind, "A", None, (1, 0, 0), (3,), 2, "A[i]")
-    finding = simulated._explain(fault, lambda line: None)
+    finding = simulated.explain(fault, lambda line: None)
+    if kind is FaultKind.UNWRITTEN:  # no block has done it
+        assert finding.message == "No block writes A[3]."
+        assert finding.evidence == ("A[3], 2 elements",)
+        return
     assert "(1, 0, 0)" in finding.message
     assert finding.evidence == ("A[3], 2 accesses",)
 
@@ -269,10 +273,47 @@ def lazy_worker(N):
     return main
 
 
+@tilelang.jit(out_idx=[-1])
+def zeros(N):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32"), C: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, 1024), threads=128) as bx:
+            for i in T.Parallel(1024):
+                if bx * 1024 + i < N:
+                    C[bx * 1024 + i] = 0.0
+
+    return main
+
+
 def test_doing_hardly_anything_is_not_clean():
-    assessment = submission("lab01_vector_add", lazy_worker).clean("vector_add")
+    assessment = submission("lab01_vector_add", zeros).clean("vector_add")
     assert assessment.outcome is Outcome.FAILED
     assert "right at one shape" in assessment.findings[0].message
+
+
+def test_what_is_never_written_is_not_clean():
+    finding = submission("lab01_vector_add", lazy_worker).clean("vector_add").findings[0]
+    assert finding.message == "No block writes C[1]."
+    assert finding.evidence[0] == "C[1], 1023 elements"
+
+
+@tilelang.jit(out_idx=[-1])
+def dividing(N):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32"), C: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, 1024), threads=128) as bx:
+            for i in T.Parallel(1024):
+                if bx * 1024 + i < N:
+                    C[bx * 1024 + i] = A[bx * 1024 + i] + B[bx * 1024 + i] / (A[bx * 1024 + i] - A[bx * 1024 + i])
+
+    return main
+
+
+def test_a_value_that_is_not_finite_is_told_where_it_was_born():
+    finding = submission("lab01_vector_add", dividing).correct("vector_add", Group.TILES).findings[0]
+    (born,) = [item for item in finding.evidence if "became" in item]
+    assert born.startswith("Block (0, 0, 0): C[0] became ")
+    assert "inf here: B[bx * 1024 + i] / (A[bx * 1024 + i] - A[bx * 1024 + i])." in born
 
 
 def test_a_fault_of_ours_is_no_verdict(monkeypatch):
@@ -287,10 +328,10 @@ def test_a_fault_of_ours_is_no_verdict(monkeypatch):
 def test_what_the_simulator_lacks_does_not_hide_what_is_wrong(monkeypatch):
     real = simulated.simulator.run
 
-    def lacking_at_65536(kernel, tensors):
+    def lacking_at_65536(kernel, tensors, **options):
         if tensors[0].numel() == 65536:
             raise simulator.Unsupported("something")
-        return real(kernel, tensors)
+        return real(kernel, tensors, **options)
 
     monkeypatch.setattr(simulated.simulator, "run", lacking_at_65536)
     assert submission("lab01_vector_add", lazy_worker).correct("vector_add", Group.TILES).outcome is Outcome.FAILED

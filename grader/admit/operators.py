@@ -17,22 +17,48 @@ READ, WRITE, BOTH = "read", "write", "both"
 
 @dataclass(frozen=True)
 class TileOp:
-    """A tile operation: the access of each leading region argument, how many arguments may follow, options."""
+    """A tile operation: the access of each leading region argument, how many arguments may follow, options.
+
+    ``optional``: how many more may follow; ``valued``: a number may stand for the first region.
+    """
 
     regions: tuple[str, ...]
     arguments: int
     texts: frozenset[str] = frozenset()
     options: frozenset[str] = field(default=frozenset())
+    optional: int = 0
+    valued: bool = False
 
 
-_REDUCTIONS = frozenset({"sum", "max", "min", "absmax", "abssum"})
+_REDUCTIONS = frozenset({"sum", "max", "min", "absmax", "abssum", "bitand", "bitor", "bitxor"})
+_COPY = frozenset({"coalesced_width", "disable_tma", "eviction_policy", "prefer_instruction"})
+_ATOMIC = TileOp((READ, BOTH), 0, options=frozenset({"memory_order", "use_tma", "coalesced_width"}), valued=True)
+_IM2COL = TileOp((READ, WRITE), 6, options=frozenset({"eviction_policy"}))
 
 TILE_OPS = {
-    "tl.tileop.copy": TileOp((READ, WRITE), 0, options=frozenset({"coalesced_width", "disable_tma"})),
+    "tl.tileop.atomicadd": _ATOMIC,
+    "tl.tileop.atomicmax": _ATOMIC,
+    "tl.tileop.atomicmin": _ATOMIC,
+    "tl.tileop.c2d_im2col": _IM2COL,
+    "tl.tileop.copy": TileOp((READ, WRITE), 0, options=_COPY),
+    "tl.tileop.cummax": TileOp((READ, WRITE), 2),
+    "tl.tileop.cumsum": TileOp((READ, WRITE), 2),
     "tl.tileop.fill": TileOp((WRITE,), 1),
+    "tl.tileop.finalize_reducer": TileOp((BOTH,), 0, options=frozenset({"batch"})),
+    "tl.tileop.finalize_reducer_v2": TileOp((READ, WRITE), 0, options=frozenset({"batch"})),
     "tl.tileop.gemm": TileOp((READ, READ, BOTH), 10),
-    "tl.tileop.reduce": TileOp((READ, BOTH), 3, texts=_REDUCTIONS),
+    "tl.tileop.im2col": _IM2COL,
+    "tl.tileop.reduce": TileOp(
+        (READ, BOTH), 3, texts=_REDUCTIONS, options=frozenset({"batch", "nan_propagate", "enable_fadd2"})
+    ),
+    "tl.tileop.reducer_init": TileOp((WRITE,), 0, optional=1),
+    "tl.tileop.transpose": TileOp((READ, WRITE), 0),
 }
+
+#: Options that are texts: what they may be. The other options are numbers from 0 to a limit.
+OPTION_TEXTS = {"prefer_instruction": frozenset({"tma", "cp_async", "sync"})}
+OPTION_LIMITS = {"batch": 4_096, "eviction_policy": 2, "memory_order": 5}
+OPTION_LIMIT = 16
 
 #: Scalar functions: name -> number of arguments.
 FUNCTIONS = {
@@ -55,6 +81,7 @@ FUNCTIONS = {
     "tirx.floor": 1,
     "tirx.ceil": 1,
     "tirx.round": 1,
+    "tl.round_ties_away_from_zero": 1,
     "tirx.trunc": 1,
     "tirx.pow": 2,
     "tirx.bitwise_and": 2,
@@ -63,18 +90,92 @@ FUNCTIONS = {
     "tirx.bitwise_not": 1,
     "tirx.shift_left": 2,
     "tirx.shift_right": 2,
+    "tirx.tan": 1,
+    "tirx.asin": 1,
+    "tirx.acos": 1,
+    "tirx.atan": 1,
+    "tirx.sinh": 1,
+    "tirx.cosh": 1,
+    "tirx.asinh": 1,
+    "tirx.acosh": 1,
+    "tirx.atanh": 1,
+    "tirx.nearbyint": 1,
+    "tirx.isnan": 1,
+    "tirx.isfinite": 1,
+    "tirx.fmod": 2,
+    "tirx.atan2": 2,
+    "tirx.hypot": 2,
+    "tirx.copysign": 2,
+    "tirx.nextafter": 2,
+    "tirx.ldexp": 2,
+    "tirx.clz": 1,
+    "tirx.reinterpret": 1,
+    "tl.__exp": 1,
+    "tl.__exp10": 1,
+    "tl.__log": 1,
+    "tl.__log2": 1,
+    "tl.__log10": 1,
+    "tl.__sin": 1,
+    "tl.__cos": 1,
+    "tl.__tan": 1,
+    "tl.fast_rcp": 1,
+    "tl.clamp": 3,
+    "tl.fma": 3,
+    "tl.fmul": 2,
+    "tl.ieee_frsqrt": 1,
+    "tl.__ldg": 1,
+}
+
+#: Functions whose last argument is a rounding mode, which is part of a function's name in the source.
+ROUNDED = {
+    "tl.ieee_add": 2,
+    "tl.ieee_sub": 2,
+    "tl.ieee_mul": 2,
+    "tl.ieee_fmaf": 3,
+    "tl.ieee_frcp": 1,
+    "tl.ieee_fsqrt": 1,
+    "tl.ieee_fdiv": 2,
+}
+ROUNDING_MODES = frozenset({"rn", "rz", "ru", "rd"})
+
+#: Operations on elements through a pointer: name -> the access, the numbers that follow (their count is fixed by
+#: TileLang; the last may be a memory order), or None where a second pointer follows.
+POINTER = "tl.access_ptr"
+POINTED: dict[str, tuple[str, int | None]] = {
+    "tl.any_of": (READ, 1),
+    "tl.all_of": (READ, 1),
+    "tl.atomic_load_elem_op": (READ, 1),
+    "tl.atomic_store_elem_op": (WRITE, 2),
+    "tl.atomic_add_elem_op": (BOTH, 2),
+    "tl.atomic_add_ret_elem_op": (BOTH, 2),
+    "tl.atomic_max_elem_op": (BOTH, 2),
+    "tl.atomic_max_ret_elem_op": (BOTH, 2),
+    "tl.atomic_min_elem_op": (BOTH, 2),
+    "tl.atomic_min_ret_elem_op": (BOTH, 2),
+    "tl.atomic_or_elem_op": (BOTH, 2),
+    "tl.atomic_addx2_elem_op": (BOTH, None),
+    "tl.atomic_addx4_elem_op": (BOTH, None),
+}
+
+#: Statements that are no tile operations: name -> number of arguments.
+STATEMENTS = {
+    "tirx.break_loop": 0,
+    "tirx.continue_loop": 0,
+    "tl.loop_break": 0,
+    "tl.sync_warp": 0,
 }
 
 INFINITY = "tl.infinity"
 BARRIER, BARRIER_SCOPES = "tirx.tvm_storage_sync", frozenset({"shared", "shared.dyn"})
 GEMM_POLICIES = frozenset({0, 1, 2})  # square, full row, full column
 
-#: Operators whose names say nothing to who wrote T.print: what they are called in a refusal.
-KNOWN_AS = {
-    "tirx.call_extern": "T.print or T.call_extern",
-    "tl.device_assert_with_msg": "T.device_assert",
-    "tl.device_assert": "T.device_assert",
-}
+#: T.device_assert, with how many texts. It is for the simulator alone: the writer leaves it out.
+ASSERTIONS = {"tl.device_assert": 0, "tl.device_assert_with_msg": 1}
+UPDATE = "tl.reducer_update"
+
+#: Operators whose names say nothing to who wrote T.call_extern: what they are called in a refusal.
+KNOWN_AS = {"tirx.call_extern": "T.call_extern"}
+HINTS = {"tl.min_blocks_per_sm": 32}  # numbers for the compiler: from 1 to these
 SWIZZLES = frozenset({"rasterization2DRow", "rasterization2DColumn"})
 LOOP_OPTIONS = frozenset({"num_stages", "coalesced_width"})
 
@@ -85,13 +186,32 @@ def check_operators(kernel: nodes.Kernel, wanted: Kernel) -> None:
         buffer.storage: (buffer.name, parameter.role)
         for buffer, parameter in zip(kernel.params, wanted.parameters, strict=True)
     }
-    _Operators(roles, kernel.line).stmt(kernel.body)
+    operators = _Operators(roles, kernel.line)
+    operators.marks(kernel)
+    operators.stmt(kernel.body)
 
 
 class _Operators:
     def __init__(self, roles: dict[nodes.Storage, tuple[str, Role]], line: nodes.Line | None) -> None:
         self.roles = roles
         self.line = line
+
+    def marks(self, kernel: nodes.Kernel) -> None:
+        """What the kernel's annotations say of its buffers."""
+        if kernel.l2_hit_ratios:
+            raise Refused(
+                _("T.annotate_l2_hit_ratio is not admitted"),
+                self.line,
+                _("It sets the card's cache for all that runs there. Leave it out."),
+            )
+        for value in kernel.safe_values.values():
+            self.expr(value)
+        params = {buffer.storage for buffer in kernel.params}
+        if not params.issuperset(kernel.overlapping):
+            raise Refused(_("T.annotate_restrict_buffers of something that is no parameter"), self.line)
+        for storage in kernel.reducers:
+            if storage.scope not in (nodes.FRAGMENT, nodes.REDUCER):
+                raise Refused(_("a reducer that was not made by T.alloc_reducer"), self.line)
 
     def stmt(self, stmt: nodes.Stmt) -> None:
         self.line = stmt.line or self.line
@@ -104,6 +224,26 @@ class _Operators:
                 op == BARRIER and scope in BARRIER_SCOPES and not options
             ):
                 return
+            case nodes.Evaluate(value=nodes.Call(op=op, args=args, annotations=options)) if op in STATEMENTS:
+                if len(args) != STATEMENTS[op]:
+                    self._refuse_operator(op)
+                self._options(options, frozenset())
+                for arg in args:
+                    self.expr(arg)
+            case nodes.Evaluate(value=nodes.Call(op=op) as call) if op in POINTED:
+                self.expr(call)
+            case nodes.Evaluate(value=nodes.Call(op=op, args=(nodes.Load() as load, value)) as call) if (
+                op == UPDATE
+            ):
+                self._options(call.annotations, frozenset())
+                self._access(load.buffer, BOTH)
+                for expr in (*load.indices, value):
+                    self.expr(expr)
+            case nodes.Evaluate(value=nodes.Call(op=op, args=(condition, *texts), annotations=options)) if len(
+                texts
+            ) == ASSERTIONS.get(op) and all(isinstance(text, nodes.Text) for text in texts):
+                self._options(options, frozenset())
+                self.expr(condition)
             case nodes.Evaluate(value=nodes.Call(op=op)):
                 self._refuse_operator(op)
             case nodes.Evaluate(value=value):
@@ -114,6 +254,10 @@ class _Operators:
                     self.expr(expr)
             case nodes.For(annotations=annotations):
                 self._options(annotations, LOOP_OPTIONS)
+            case nodes.Hint(key=key, value=value) if not 1 <= value <= HINTS.get(key, 0):
+                raise Refused(
+                    _("the hint '{key}' is not admitted, or its value is odd").format(key=key), self.line
+                )
             case nodes.Swizzle(kind=kind, size=size) if kind not in SWIZZLES or not 1 <= size <= 64:
                 raise Refused(_("the kernel's swizzle is not one of TileLang's"), self.line)
         for child in nodes.children(stmt):
@@ -131,6 +275,16 @@ class _Operators:
                 if dtype not in nodes.ITEM_SIZE:
                     raise Refused(_("T.infinity is given something that is no dtype"), self.line)
                 return
+            case nodes.Call(op=op) if op in POINTED:
+                self._pointed(expr)
+                return
+            case nodes.Call(op=op, args=(*args, nodes.Text(value=mode)), annotations=annotations) if (
+                len(args) == ROUNDED.get(op) and mode in ROUNDING_MODES
+            ):
+                self._options(annotations, frozenset())
+                for arg in args:
+                    self.expr(arg)
+                return
             case nodes.Call(op=op, args=args, annotations=annotations):
                 if len(args) != FUNCTIONS.get(op):
                     self._refuse_operator(op)
@@ -140,13 +294,48 @@ class _Operators:
         for child in nodes.children(expr):
             self.expr(child)
 
+    def _pointed(self, call: nodes.Call) -> None:
+        access, numbers = POINTED[call.op]
+        self._options(call.annotations, frozenset())
+        if not call.args:
+            self._refuse_operator(call.op)
+        self._pointer(call.args[0], access, call)
+        rest = call.args[1:]
+        if numbers is None:
+            if len(rest) != 1:
+                self._refuse_operator(call.op)
+            self._pointer(rest[0], READ, call)
+            return
+        if len(rest) > numbers:
+            self._refuse_operator(call.op)
+        for argument in rest:
+            self.expr(argument)
+
+    def _pointer(self, node: nodes.Expr, access: str, call: nodes.Call) -> None:
+        match node:
+            case nodes.Call(op=op, args=(nodes.Load() as load, *numbers), annotations=options) if (
+                op == POINTER
+                and not options
+                and len(numbers) <= 2
+                and all(isinstance(item, nodes.Const) for item in numbers)
+            ):
+                self._access(load.buffer, access)
+                for index in load.indices:
+                    self.expr(index)
+                return
+        self._refuse_operator(call.op)
+
     def _tile_op(self, call: nodes.Call, spec: TileOp) -> None:
         regions, rest = call.args[: len(spec.regions)], call.args[len(spec.regions) :]
-        if len(regions) != len(spec.regions) or len(rest) != spec.arguments:
+        few, many = spec.arguments, spec.arguments + spec.optional
+        if len(regions) != len(spec.regions) or not few <= len(rest) <= many:
             raise Refused(
                 _("'{op}' is given an unknown number of arguments").format(op=_short(call.op)), self.line
             )
-        for region, access in zip(regions, spec.regions, strict=True):
+        for position, (region, access) in enumerate(zip(regions, spec.regions, strict=True)):
+            if spec.valued and position == 0 and not isinstance(region, nodes.Region):
+                self.expr(region)
+                continue
             if not isinstance(region, nodes.Region):
                 raise Refused(_("'{op}' is given something that is no tile").format(op=_short(call.op)), self.line)
             self._access(region.buffer, access)
@@ -160,6 +349,8 @@ class _Operators:
         self._options(call.annotations, spec.options)
         if call.op == "tl.tileop.gemm":
             self._gemm(call)
+        if spec is _IM2COL and not all(isinstance(n, nodes.Const) and 0 <= n.value <= 4_096 for n in rest[2:]):
+            raise Refused(_("'{op}' is given odd numbers").format(op=_short(call.op)), self.line)
 
     def _gemm(self, call: nodes.Call) -> None:
         """Everything that a gemm says beside its tiles must follow from them: the compiler believes it."""
@@ -202,7 +393,12 @@ class _Operators:
         for name, value in annotations.items():
             if name not in allowed:
                 raise Refused(_("the option '{name}' is not admitted").format(name=name), self.line)
-            if type(value) not in (int, bool) or not 0 <= int(value) <= 16:
+            if name in OPTION_TEXTS:
+                sound = isinstance(value, str) and value in OPTION_TEXTS[name]
+            else:
+                limit = OPTION_LIMITS.get(name, OPTION_LIMIT)
+                sound = type(value) in (int, bool) and 0 <= int(value) <= limit
+            if not sound:
                 raise Refused(_("the option '{name}' has an odd value").format(name=name), self.line)
 
     def _refuse_operator(self, op: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.capture.format import Trace, TraceError
+from grader.capture.lines import students_lines
 from grader.catalog import Kernel, Role, Shape
 from grader.messages import _
 
@@ -92,7 +93,8 @@ def _prim_func(target: Any, kernel: Kernel, shape: Shape) -> tuple[Any, dict[str
     if isinstance(target, JITImpl):
         arguments, keywords = _arguments(target, kernel, shape)
         try:
-            made = target.get_tir(*arguments, **(given | keywords))
+            with students_lines(target):
+                made = target.get_tir(*arguments, **(given | keywords))
         except AssertionError as error:
             # TileLang's own check of what the function returned.
             if "must be a PrimFunc" not in str(error):
@@ -101,7 +103,8 @@ def _prim_func(target: Any, kernel: Kernel, shape: Shape) -> tuple[Any, dict[str
             raise _NotAKernel(message.format(name=kernel.name)) from None
         options = _options(target)
     elif callable(target) and not isinstance(target, PrimFunc | type):
-        made, options = target(**(given | shape.sizes)), {}
+        with students_lines(target):
+            made, options = target(**(given | shape.sizes)), {}
     else:
         raise _NotAKernel(
             _("'{name}' is a {kind}, not a function decorated with @tilelang.jit.").format(

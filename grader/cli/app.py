@@ -8,6 +8,7 @@ from rich.console import Console
 from grader.cli import compiling, judging, making
 from grader.cli.demo import demo
 from grader.cli.lab import lab
+from grader.cli.tracing import trace
 from grader.doctor.command import doctor
 from grader.messages import _
 from grader.report.terminal import show_finding
@@ -28,6 +29,7 @@ for command in (
     judging.judge,
     judging.grade,
     compiling.compile,
+    trace,
     making.build,
     making.course,
     demo,

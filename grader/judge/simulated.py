@@ -5,6 +5,7 @@ process of its own. Inputs are inherited, outputs come back in shared memory; on
 forking safe.
 """
 
+import math
 import mmap
 import multiprocessing
 import resource
@@ -39,11 +40,7 @@ def run(
     Raises JudgeFailed if the simulator itself has a fault: then nothing is known of the kernel.
     """
     outputs = [_shared(dtype, shape) for _inputs in inputs]
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(sender, admitted, inputs, outputs), daemon=True)
-    process.start()
-    sender.close()
+    process, receiver = _start(_child, admitted, inputs, outputs)
     end = time.monotonic() + SECONDS
     results: list[Ran | Broke] = []
     try:
@@ -52,12 +49,47 @@ def run(
             if answer is None or isinstance(answer, _Problem | str):
                 results.append(_broke(answer, process, locate))
                 break
-            results.append(Ran(output, tuple(_explain(fault, locate) for fault in answer)))
+            results.append(Ran(output, tuple(explain(fault, locate) for fault in answer)))
     finally:
         process.kill()
         process.join()
         receiver.close()
     return results
+
+
+def birth(
+    admitted: Admitted,
+    inputs: Tensors,
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    index: tuple[int, ...],
+    locate: Locate,
+) -> Finding | None:
+    """Where the value ``output[index]``, which is not finite, came from; None if that isn't seen in time.
+
+    Such a value may have come in with the inputs, or from memory that nothing wrote. Raises JudgeFailed.
+    """
+    output = torch.empty(shape, dtype=dtype)
+    poison(output)
+    process, receiver = _start(_birth_child, admitted, inputs, output, index)
+    try:
+        answer = _receive(receiver, SECONDS)
+    finally:
+        process.kill()
+        process.join()
+        receiver.close()
+    if isinstance(answer, str):
+        raise JudgeFailed(answer)
+    return _explain_birth(answer, locate) if isinstance(answer, simulator.Birth) else None
+
+
+def _start(target: Callable[..., None], *arguments: object) -> tuple[multiprocessing.Process, Connection]:
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=target, args=(sender, *arguments), daemon=True)
+    process.start()
+    sender.close()
+    return process, receiver
 
 
 class _Problem(Exception):
@@ -77,16 +109,33 @@ def _shared(dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
     return tensor
 
 
-def _child(sender: Connection, admitted: Admitted, inputs: list[Tensors], outputs: list[torch.Tensor]) -> None:
+def _confine() -> None:
     torch.set_num_threads(1)
     used = psutil.Process().memory_info().vms
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     resource.setrlimit(
         resource.RLIMIT_CPU, (int(SECONDS) + 5, int(SECONDS) + 5)
     )  # should nobody be left to stop us
+
+
+def _birth_child(
+    sender: Connection, admitted: Admitted, inputs: Tensors, output: torch.Tensor, index: tuple[int, ...]
+) -> None:
+    _confine()
+    try:
+        births = simulator.run(admitted.kernel, (*inputs, output), outputs=(len(inputs),), births=True).births
+        sender.send(births.behind(len(inputs), index))
+    except (simulator.Unsupported, simulator.OverBudget, MemoryError):
+        sender.send(None)  # the run that gave the value has gone well; that this one takes more is no fault
+    except Exception:  # ours: the parent raises it again
+        sender.send(traceback.format_exc())
+
+
+def _child(sender: Connection, admitted: Admitted, inputs: list[Tensors], outputs: list[torch.Tensor]) -> None:
+    _confine()
     for tensors, output in zip(inputs, outputs, strict=True):
         try:
-            run = simulator.run(admitted.kernel, (*tensors, output))
+            run = simulator.run(admitted.kernel, (*tensors, output), outputs=(len(tensors),))
             sender.send(run.faults)
         except simulator.Unsupported as error:
             sender.send(_Problem(error.what, error.line, missing=True))
@@ -123,13 +172,32 @@ def _broke(problem: _Problem | str | None, process, locate: Locate) -> Broke:
     return Broke(Finding(problem.message, where=locate(problem.line)))
 
 
-def _explain(fault: simulator.Fault, locate: Locate) -> Finding:
+def explain(fault: simulator.Fault, locate: Locate) -> Finding:
+    """A fault in words."""
     message, advice = _words()[fault.kind]
     place = f"{fault.buffer}[{', '.join(map(str, fault.index))}]" if fault.buffer else fault.expression
     block = "(" + ", ".join(map(str, fault.block)) + ")"
-    accesses = _("1 access") if fault.count == 1 else _("{count} accesses").format(count=fault.count)
+    if fault.kind is simulator.FaultKind.UNWRITTEN:
+        count = _("1 element") if fault.count == 1 else _("{count} elements").format(count=fault.count)
+    else:
+        count = _("1 access") if fault.count == 1 else _("{count} accesses").format(count=fault.count)
     text = message.format(block=block, place=place)
-    return Finding(text, advice, locate(fault.line), (f"{place}, {accesses}",))
+    return Finding(text, advice, locate(fault.line), (f"{place}, {count}",))
+
+
+def _explain_birth(birth: simulator.Birth, locate: Locate) -> Finding:
+    place = birth.buffer
+    if birth.index:
+        place += f"[{', '.join(map(str, birth.index))}]"
+    block = "(" + ", ".join(map(str, birth.block)) + ")"
+    value = _("NaN") if math.isnan(birth.value) else _("-inf") if birth.value < 0 else _("inf")
+    message = _("Block {block}: {place} became {value} here: {expression}.").format(
+        block=block, place=place, value=value, expression=birth.expression
+    )
+    if birth.operands:
+        operands = _(" and ").join(f"{operand:.6g}" for operand in birth.operands)
+        return Finding(message, where=locate(birth.line), evidence=(_("of {values}").format(values=operands),))
+    return Finding(message, where=locate(birth.line))
 
 
 def _words() -> dict[simulator.FaultKind, tuple[str, str]]:
@@ -144,8 +212,12 @@ def _words() -> dict[simulator.FaultKind, tuple[str, str]]:
             _("An accumulator needs T.clear before the loop; a tile needs T.copy before it is used."),
         ),
         kind.RACE: (
-            _("Block {block}: {place} is written by several threads or blocks at once, in no order."),
-            _("Let each iteration and each block write elements of its own."),
+            _("Block {block}: {place} is touched by several threads or blocks at once, and not only read."),
+            _("Nothing orders them. Let each iteration and each block write elements that no other one touches."),
+        ),
+        kind.UNWRITTEN: (
+            _("No block writes {place}."),
+            _("Do the blocks cover the whole output? Does a guard leave out too much?"),
         ),
         kind.DIVISION_BY_ZERO: (_("Block {block} divides by zero: {place}."), _("Guard the division.")),
         kind.ASSERTION: (_("Block {block}: a T.device_assert does not hold: {place}."), ""),

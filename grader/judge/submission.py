@@ -10,12 +10,13 @@ from grader.capture.format import Capture, Trace, TraceError
 from grader.catalog import Group, Kernel, Lab, Role, Shape
 from grader.gpu.hardware import Card
 from grader.ir.nodes import Line
-from grader.judge import on_card, seeds, simulated, tasks
-from grader.judge.comparison import compare
+from grader.judge import on_card, replay, seeds, simulated, tasks
+from grader.judge.comparison import compare, is_poison
 from grader.judge.outcome import Broke, Ran
 from grader.judge.task import Task, Tensors
 from grader.messages import _
-from grader.verdict import Assessment, Finding, JudgeFailed, Location, Outcome
+from grader.verdict import Assessment, Finding, JudgeFailed, Location, Outcome, Unusable
+from grader.verdict.trace import BlockTrace
 
 #: Lines of evidence that a finding gathers from several shapes.
 MAX_EVIDENCE = 6
@@ -108,6 +109,15 @@ class Submission:
             )
         return on_card.fast(self._session(name), self.card, self.lab, task, shape)
 
+    def trace(self, name: str, shape: Shape, block: tuple[int, ...]) -> BlockTrace:
+        """What a block of the kernel does at ``shape``, step by step. Raises Unusable, with the reason."""
+        found = self._admit(name, shape)
+        if isinstance(found, Finding):
+            raise Unusable(found)
+        task, kernel = tasks.find(self.lab.id, name), self.lab.kernel(name)
+        inputs = self._inputs(task, task.families[0], shape)
+        return replay.record(name, found, inputs, *_output(kernel, shape), block, self.capture)
+
     # How they are answered
 
     def _untimed(self, name: str) -> tuple[Shape, ...]:
@@ -131,10 +141,26 @@ class Submission:
             mismatch = compare(output.name, result.output, reference, task.bound(inputs, reference))
             if mismatch is not None:
                 kind = _("inputs of the kind '{family}'").format(family=family)
+                born = self._birth(name, shape, inputs, result.output, reference)
+                if born is not None:
+                    evidence = (*mismatch.evidence, born.message, *born.evidence, kind)
+                    return Finding(mismatch.message, mismatch.advice, born.where, evidence)
                 return Finding(mismatch.message, mismatch.advice, evidence=(*mismatch.evidence, kind))
         if len(results) != len(task.families):
             raise JudgeFailed(f"{len(results)} results for {len(task.families)} families of inputs")
         return None
+
+    def _birth(
+        self, name: str, shape: Shape, inputs: Tensors, output: torch.Tensor, reference: torch.Tensor
+    ) -> Finding | None:
+        """Where the first value came from that is not finite and should be, on the simulator."""
+        bad = ~output.isfinite() & reference.isfinite() & ~is_poison(output)
+        if shape.group is Group.TIMED or not bool(bad.any()):
+            return None
+        index = tuple(bad.nonzero()[0].tolist())
+        return simulated.birth(
+            self._known(name, shape), inputs, output.dtype, tuple(output.shape), index, self._locate
+        )
 
     def _inputs(self, task: Task, family: str, shape: Shape) -> Tensors:
         return task.inputs(family, shape, seeds.generator(self.seed, task.kernel, shape.name, family))

@@ -4,8 +4,22 @@ It knows nothing of labs and needs no TVM. Where to add what: a tile operation i
 or operator in ``functions``, a dtype in ``dtypes``, a kind of statement in ``statements``.
 """
 
+from grader.simulator.births import Birth, Births
 from grader.simulator.budget import Budget, OverBudget
 from grader.simulator.faults import Fault, FaultKind, Unsupported
+from grader.simulator.recorder import NoSuchBlock, Recorder
 from grader.simulator.run import Run, run
 
-__all__ = ["Budget", "Fault", "FaultKind", "OverBudget", "Run", "Unsupported", "run"]
+__all__ = [
+    "Birth",
+    "Births",
+    "Budget",
+    "Fault",
+    "FaultKind",
+    "NoSuchBlock",
+    "OverBudget",
+    "Recorder",
+    "Run",
+    "Unsupported",
+    "run",
+]

@@ -59,6 +59,10 @@ class Meter:
                 line,
             )
 
+    def forget(self) -> None:
+        """Starts to count anew; the time that has passed stays."""
+        self.steps = self.bytes = 0
+
     def keep(self, size: int, line: Line | None) -> None:
         """Pays for ``size`` bytes that stay allocated until the run ends."""
         self.room(size, line)

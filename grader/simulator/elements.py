@@ -23,14 +23,14 @@ from grader.simulator.expressions import (
     active_count,
     compile_expression,
 )
-from grader.simulator.faults import FaultKind
+from grader.simulator.faults import FaultKind, NotBatched
 from grader.simulator.memory import FULL, Array, Window
 
 
 class Access:
     """One place in the IR where a buffer's element is loaded or stored, compiled."""
 
-    def __init__(self, node: nodes.Load | nodes.Store, scope: Scope, *, store: bool) -> None:
+    def __init__(self, node: nodes.Load | nodes.Store, scope: Scope, *, store: bool, atomic: bool = False) -> None:
         self.node = node
         self.program = scope.program
         self.line = scope.line
@@ -39,6 +39,7 @@ class Access:
         self.axes = len(scope.axes)
         self.nest = scope.nest
         self.store = store
+        self.atomic = atomic
         self.array: Array
         self.array, private = scope.program.array_for(node.buffer, scope)
         if len(node.indices) != len(node.buffer.shape):
@@ -61,11 +62,11 @@ class Access:
     def separating(self) -> dict[int, set[tuple[int, object]]]:
         """For each loop, the dimensions in which different iterations of it have different indices."""
         found: dict[int, set[tuple[int, object]]] = {}
-        inner = self.nest.inner_variables
+        inner, lead = self.nest.inner_variables, len(self.program.lead)
         for dimension, (code, node) in enumerate(zip(self.given, self.node.indices, strict=True)):
             if code.affine is None or any(part in inner for part in nodes.walk(node)):
                 continue
-            used = [axis for axis, c in enumerate(code.affine.coefficients) if c]
+            used = [axis for axis, c in enumerate(code.affine.coefficients) if c and axis >= lead]
             if len(used) == 1:
                 found.setdefault(used[0], set()).add((dimension, structure(node)))
         return found
@@ -76,6 +77,25 @@ class Access:
         if any(part in inner for node in self.node.indices for part in nodes.walk(node)):
             return None
         return tuple(structure(node) for node in self.node.indices)
+
+    # Where several blocks run at once
+
+    @property
+    def iterations(self) -> int:
+        """How many iterations of the nest a block has."""
+        return 1 if self.nest is None else self.nest.iterations
+
+    def touched(self, mask: torch.Tensor | None, sizes: tuple[int, ...]) -> int:
+        """How many elements of a window or of indices of these sizes the active iterations touch."""
+        lead = self.program.lead
+        return _touched(mask, lead + sizes[len(lead) :])
+
+    def blocks(self, state: State, sizes: tuple[int, ...]) -> int | torch.Tensor:
+        """The number of the block that runs, or, of several, that of each iteration."""
+        block = state.block_number
+        if isinstance(block, int):
+            return block
+        return block.reshape(*block.shape, *[1] * (len(sizes) - block.ndim)).expand(sizes).flatten()
 
     # Windows
 
@@ -112,6 +132,7 @@ class Access:
         for base, low, high, stride in self.bounds:
             start = base if isinstance(base, int) else base(state)
             if not low <= start <= high:
+                self.program.leaves(self, state)
                 return None
             offset += start * stride
         return Window(offset, self.window_sizes, self.window_strides)
@@ -220,6 +241,16 @@ class Access:
         kind = FaultKind.RACE if memory.carried else FaultKind.UNINITIALISED_READ
         self.fault_where(kind, self.array.unwritten(where), state, where)
         self.fault_where(FaultKind.RACE, self.array.foreign(where, state.block_number), state, where)
+        if memory.reader is not None:
+            self.array.note_reader(where, state.mask, state.block_number)
+
+    def write_checks(
+        self, where: "Window | torch.Tensor", state: State, block: "int | torch.Tensor | None" = None
+    ) -> None:
+        array, block = self.array, state.block_number if block is None else block
+        self.fault_where(FaultKind.RACE, array.foreign(where, block), state, where)
+        if array.memory.reader is not None:
+            self.fault_where(FaultKind.RACE, array.read_elsewhere(where, block), state, where)
 
 
 def structure(node: nodes.Expr) -> object:
@@ -259,8 +290,10 @@ def compile_load(node: nodes.Load, scope: Scope) -> Code:
     access = Access(node, scope, store=False)
     array, dtype = access.array, access.array.dtype
     if scope.rank:
-        scope.nest.accesses.append(access)
-        uniform = not access.varies and not scope.nest.writes(node.buffer.storage)
+        nest = scope.nest
+        if nest is not None:
+            nest.accesses.append(access)
+        uniform = not access.varies and (nest is None or not nest.writes(node.buffer.storage))
         run = _scalar_load(access) if uniform else _parallel_load(access)
     else:
         uniform, run = True, _scalar_load(access)
@@ -273,8 +306,10 @@ def compile_load(node: nodes.Load, scope: Scope) -> Code:
 
 def _scalar_load(access: Access) -> Evaluator:
     array, memory, dtype = access.array, access.array.memory, access.array.dtype
-    element_bytes = access.element_bytes
-    threads = None if access.rank or memory.is_local else access.program.threads
+    watched = access.program.watches_threads and not access.rank and not memory.is_local
+    threads = access.program.threads if watched else None
+    counted = access.element_bytes * access.program.blocks
+    observer = access.program.observer
 
     def run(state: State) -> Value:
         position = access.scalar_position(state)
@@ -287,7 +322,11 @@ def _scalar_load(access: Access) -> Evaluator:
         if threads is not None and threads.read(array, position, access.line):
             access._fault(FaultKind.RACE, state, 1, lambda: array.position(position))
         if memory.is_global:
-            memory.bytes_read += element_bytes
+            memory.bytes_read += counted
+        if observer is not None:
+            mask, state.mask = state.mask, None
+            observer.read(array, Window(position, (), ()), state)
+            state.mask = mask
         value = dtype.decode(array.flat[position])
         if dtype.kind == "float":
             return value.clone()
@@ -300,6 +339,7 @@ def _parallel_load(access: Access) -> Evaluator:
     array, memory, dtype = access.array, access.array.memory, access.array.dtype
     element_bytes = access.element_bytes
     outside: Value = 0 if memory.is_global or dtype.kind != "float" else float("nan")
+    observer = access.program.observer
 
     def run(state: State) -> torch.Tensor:
         window = None if access.suspect else access.window(state)
@@ -307,7 +347,9 @@ def _parallel_load(access: Access) -> Evaluator:
             if memory.state != FULL:
                 access.read_checks(window, state)
             if memory.is_global:
-                memory.bytes_read += _touched(state.mask, window.sizes) * element_bytes
+                memory.bytes_read += access.touched(state.mask, window.sizes) * element_bytes
+            if observer is not None:
+                observer.read(array, window, state)
             return dtype.decode(array.raw(window))
         position, inside = access.flat(state)
         mask = state.mask
@@ -317,7 +359,9 @@ def _parallel_load(access: Access) -> Evaluator:
         if access.suspect:
             access.nest.tracker.load(access, position, state)
         if memory.is_global:
-            memory.bytes_read += _touched(state.mask, tuple(position.shape)) * element_bytes
+            memory.bytes_read += access.touched(state.mask, tuple(position.shape)) * element_bytes
+        if observer is not None:
+            observer.read(array, position, state)
         state.mask = mask
         value = dtype.decode(array.flat[position])
         return value if inside is None else torch.where(inside, value, outside)
@@ -335,8 +379,12 @@ def compile_store(node: nodes.Store, scope: Scope) -> Callable[[State], None]:
             )
         )
     scope.program.note_write(access.array)
-    if scope.rank:
+    if scope.nest is not None:
         scope.nest.accesses.append(access)
+        return _parallel_store(access, value)
+    if scope.rank:
+        if not access.array.memory.is_local:
+            raise NotBatched  # threads would have to be watched, for each block
         return _parallel_store(access, value)
     return _scalar_store(access, value, scope)
 
@@ -345,7 +393,7 @@ def _scalar_store(access: Access, value: Code, scope: Scope) -> Callable[[State]
     array, memory, dtype = access.array, access.array.memory, access.array.dtype
     evaluate, program, line, element_bytes = value.run, access.program, access.line, access.element_bytes
     loads: list[Access] = []
-    threads = None if memory.is_local else program.threads
+    threads = None if memory.is_local or not program.watches_threads else program.threads
     if threads is not None:
         threads.stores(memory.storage)
         # Every thread runs this statement: what it reads it must not change.
@@ -364,7 +412,7 @@ def _scalar_store(access: Access, value: Code, scope: Scope) -> Callable[[State]
             return
         window = Window(position, (), ())
         race = any(load.touches(position, state) for load in loads)
-        access.fault_where(FaultKind.RACE, array.foreign(window, state.block_number), state, window)
+        access.write_checks(window, state)
         array.prepare_write(window, None)
         target = array.flat[position : position + 1].view(torch.uint8)
         before = target.tolist()
@@ -376,6 +424,8 @@ def _scalar_store(access: Access, value: Code, scope: Scope) -> Callable[[State]
         array.mark(window, None, state.block_number)
         if memory.is_global:
             memory.bytes_written += element_bytes
+        if program.observer is not None:
+            program.observer.wrote(array, window, None, state)
 
     return run
 
@@ -384,14 +434,17 @@ def _parallel_store(access: Access, value: Code) -> Callable[[State], None]:
     array, memory, dtype = access.array, access.array.memory, access.array.dtype
     evaluate, element_bytes, meter, line = value.run, access.element_bytes, access.program.meter, access.line
     aliases = any(load.buffer.storage is memory.storage for load in access.program.loads_in(access.node))
-    size = value.size + access.size
+    observer = access.program.observer
+    size, lead = value.size + access.size, access.program.lead
 
     def run(state: State) -> None:
-        meter.spend(line, access.nest.iterations * size)
+        meter.spend(line, access.iterations * size)
         result = evaluate(state)
         mask = state.mask
         window = None if access.suspect else access.window(state)
         if window is not None and not access.injective:
+            if lead and memory.is_global:
+                raise NotBatched  # several blocks write one element
             # Several iterations write one element. That is fine if all of them write the same value.
             sizes = window.sizes
             same = _uniform(result, sizes) and (mask is None or _uniform(mask, sizes))
@@ -401,8 +454,8 @@ def _parallel_store(access: Access, value: Code) -> Callable[[State], None]:
             return
         raw = dtype.encode(dtype.tensor(result))
         if memory.is_global:
-            access.fault_where(FaultKind.RACE, array.foreign(window, state.block_number), state, window)
-            memory.bytes_written += _touched(mask, window.sizes) * element_bytes
+            access.write_checks(window, state)
+            memory.bytes_written += access.touched(mask, window.sizes) * element_bytes
         array.prepare_write(window, mask)
         target = array.raw(window)
         if mask is not None:
@@ -411,6 +464,8 @@ def _parallel_store(access: Access, value: Code) -> Callable[[State], None]:
             raw = raw.clone()
         target.copy_(raw)
         array.mark(window, mask, state.block_number)
+        if observer is not None:
+            observer.wrote(array, window, mask, state)
 
     return run
 
@@ -425,21 +480,22 @@ def _uniform(value: Value, sizes: tuple[int, ...]) -> bool:
 def _scattered_store(access: Access, result: Value, state: State) -> None:
     array, memory, dtype = access.array, access.array.memory, access.array.dtype
     position, inside = access.flat(state)
-    sizes = access.nest.sizes(access.axes)
+    sizes = access.program.lead if access.nest is None else access.nest.sizes(access.axes)
     active = state.mask
     if inside is not None:
         active = inside if active is None else active & inside
     raw = dtype.encode(dtype.tensor(result)).expand(sizes).flatten()
     position = position.expand(sizes).flatten()
-    lanes = torch.arange(position.numel())
+    lanes, blocks = torch.arange(position.numel()), access.blocks(state, sizes)
     if active is not None:
         chosen = active.expand(sizes).flatten()
         raw, position, lanes = raw[chosen], position[chosen], lanes[chosen]
+        blocks = blocks if isinstance(blocks, int) else blocks[chosen]
     if not position.numel():
         return
     mask, state.mask = state.mask, None
     if memory.is_global:
-        access.fault_where(FaultKind.RACE, array.foreign(position, state.block_number), state, position)
+        access.write_checks(position, state, blocks)
         memory.bytes_written += position.numel() * access.element_bytes
     memory.materialise()
     if access.suspect:
@@ -457,5 +513,9 @@ def _scattered_store(access: Access, result: Value, state: State) -> None:
             0, group, torch.arange(position.numel()), "amax", include_self=False
         )
         array.flat[elements] = raw[last]
-    array.mark_at(position, state.block_number)
+    array.mark_at(position, blocks)
+    if not isinstance(blocks, int):  # did several of the blocks write one element?
+        access.fault_where(FaultKind.RACE, array.foreign(position, blocks), state, position)
+    if access.program.observer is not None:
+        access.program.observer.wrote(array, position, None, state)
     state.mask = mask

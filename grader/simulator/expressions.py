@@ -7,7 +7,7 @@ their base and coefficients: that gives bounds, guards and strided accesses with
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,15 +23,20 @@ if TYPE_CHECKING:
 
 
 class State:
-    """What changes while a kernel runs: values of variables, the active iterations, the block."""
+    """What changes while a kernel runs: values of variables, the active iterations, the block.
 
-    __slots__ = ("block", "block_number", "mask", "vars")
+    ``left`` are iterations of a nest that are done with this turn of a loop in it, ``broke`` with the loop.
+    """
+
+    __slots__ = ("block", "block_number", "broke", "left", "mask", "vars")
 
     def __init__(self) -> None:
         self.vars: list[Value] = []
         self.mask: torch.Tensor | None = None
+        self.left: torch.Tensor | None = None
+        self.broke: torch.Tensor | None = None
         self.block: tuple[int, int, int] = (0, 0, 0)
-        self.block_number = 0
+        self.block_number: int | torch.Tensor = 0  # of blocks that run at once, over their dimensions
 
 
 Evaluator = Callable[[State], Value]
@@ -102,6 +107,12 @@ class Scope:
         sizes = [axis.extent for axis in self.axes]
         return None if None in sizes else (*sizes, *[1] * (self.rank - len(sizes)))
 
+    def inside(self, nest: object, depth: int) -> "Scope":
+        """The scope inside a T.Parallel of ``depth`` loops that stands here."""
+        rank = self.rank + depth
+        variables = {var: _widened(code, rank) if code.varies else code for var, code in self.variables.items()}
+        return Scope(self.program, variables, rank, list(self.axes), nest, self.line)
+
     def unsupported(self, what: str) -> Unsupported:
         return Unsupported(what, self.line)
 
@@ -110,6 +121,25 @@ class Scope:
         if found is None:
             raise self.unsupported(_("values of the dtype '{dtype}'").format(dtype=name))
         return found
+
+
+def _widened(code: Code, rank: int) -> Code:
+    """An expression over the blocks that run at once, inside a T.Parallel: with its loops' dimensions too."""
+
+    def widen(run: Evaluator) -> Evaluator:
+        def wide(state: State) -> Value:
+            value = run(state)
+            if not isinstance(value, torch.Tensor):
+                return value
+            return value.reshape(*value.shape, *[1] * (rank - value.ndim))
+
+        return wide
+
+    affine = code.affine
+    if affine is not None:
+        affine = Affine(affine.base, affine.coefficients + (0,) * (rank - len(affine.coefficients)))
+    test = None if code.test is None else widen(code.test)
+    return replace(code, run=widen(code.run), affine=affine, test=test)
 
 
 def scalar(code: Code, scope: Scope, what: str) -> Code:
@@ -154,17 +184,19 @@ def compile_expression(node: nodes.Expr, scope: Scope) -> Code:
         case nodes.Binary():
             return _binary(node, scope)
         case nodes.Not(a=a):
-            return _not(truth(a, scope), scope.rank)
+            return negate(truth(a, scope), scope.rank)
         case nodes.Cast(dtype=dtype, value=value):
             return _cast(compile_expression(value, scope), scope.dtype(dtype), scope)
         case nodes.Select(condition=condition, true=true, false=false):
-            return _choose(truth(condition, scope), *_pair(true, false, node.dtype, scope), scope, lazy=False)
+            return choose(truth(condition, scope), *pair(true, false, node.dtype, scope), scope, lazy=False)
         case nodes.Load():
             from grader.simulator.elements import compile_load
 
             return compile_load(node, scope)
         case nodes.Call():
-            return _call(node, scope)
+            from grader.simulator.calls import compile_call
+
+            return compile_call(node, scope)
     raise scope.unsupported(_("'{what}' where a number is expected").format(what=_describe(node)))
 
 
@@ -180,7 +212,7 @@ def _describe(node: nodes.Expr) -> str:
     return show(node)[:80]
 
 
-def _pair(a: nodes.Expr, b: nodes.Expr, dtype: str, scope: Scope) -> tuple[Code, Code]:
+def pair(a: nodes.Expr, b: nodes.Expr, dtype: str, scope: Scope) -> tuple[Code, Code]:
     """Two operands that must have the dtype of their result."""
     first, second = compile_expression(a, scope), compile_expression(b, scope)
     if not first.dtype.name == second.dtype.name == dtype:
@@ -188,7 +220,7 @@ def _pair(a: nodes.Expr, b: nodes.Expr, dtype: str, scope: Scope) -> tuple[Code,
     return first, second
 
 
-def _finish(
+def finish(
     dtype: DType, run: Evaluator, operands: tuple[Code, ...], scope: Scope, affine: Affine | None = None
 ) -> Code:
     """A pure expression of its operands: evaluated now if they are constants."""
@@ -201,10 +233,10 @@ def _finish(
 def _binary(node: nodes.Binary, scope: Scope) -> Code:
     op = node.op
     if op in ("And", "Or"):
-        return _logical(op, truth(node.a, scope), truth(node.b, scope), scope.rank)
+        return logical(op, truth(node.a, scope), truth(node.b, scope), scope.rank)
     if op in functions.COMPARISONS:
         return _comparison(node, scope)
-    a, b = _pair(node.a, node.b, node.dtype, scope)
+    a, b = pair(node.a, node.b, node.dtype, scope)
     dtype = a.dtype
     if dtype.kind == "bool":
         raise scope.unsupported(_("arithmetic on truth values"))
@@ -212,25 +244,25 @@ def _binary(node: nodes.Binary, scope: Scope) -> Code:
     if dtype.kind == "float":
         function = functions.FLOAT_ARITHMETIC[op]
         if dtype.raw == dtype.carrier:
-            return _finish(dtype, lambda state: function(x(state), y(state)), (a, b), scope)
+            return finish(dtype, lambda state: function(x(state), y(state)), (a, b), scope)
         settle = dtype.settle
-        return _finish(dtype, lambda state: settle(function(x(state), y(state))), (a, b), scope)
+        return finish(dtype, lambda state: settle(function(x(state), y(state))), (a, b), scope)
     if op in functions.DIVISIONS:
         return _division(op, a, b, node, scope)
     affine = _affine(op, a, b)
     if a.varies or b.varies:
         function = functions.INTEGER_TENSOR_ARITHMETIC[op]
         if dtype.raw == dtype.carrier:
-            return _finish(dtype, lambda state: function(x(state), y(state)), (a, b), scope, affine)
+            return finish(dtype, lambda state: function(x(state), y(state)), (a, b), scope, affine)
         settle = dtype.settle
-        return _finish(dtype, lambda state: settle(function(x(state), y(state))), (a, b), scope, affine)
+        return finish(dtype, lambda state: settle(function(x(state), y(state))), (a, b), scope, affine)
     function, low, high, wrap = functions.INTEGER_ARITHMETIC[op], dtype.low, dtype.high, dtype.wrap
 
     def run(state: State) -> int:
         value = function(x(state), y(state))
         return value if low <= value <= high else wrap(value)
 
-    code = _finish(dtype, run, (a, b), scope)
+    code = finish(dtype, run, (a, b), scope)
     if code.affine is None:
         code.affine = Affine(run, (0,) * scope.rank)
     return code
@@ -272,13 +304,13 @@ def _division(op: str, a: Code, b: Code, node: nodes.Expr, scope: Scope) -> Code
     if b.constant is not None and b.constant not in (0, -1):
         divisor = b.constant
         if not a.varies:
-            code = _finish(dtype, lambda state: divide(op, x(state), divisor), (a, b), scope)
+            code = finish(dtype, lambda state: divide(op, x(state), divisor), (a, b), scope)
         elif op in functions.REMAINDERS:
             remainder = torch.fmod if functions.DIVISIONS[op] == "trunc" else torch.remainder
-            code = _finish(dtype, lambda state: remainder(x(state), divisor), (a, b), scope)
+            code = finish(dtype, lambda state: remainder(x(state), divisor), (a, b), scope)
         else:
             mode = functions.DIVISIONS[op]
-            code = _finish(dtype, lambda state: torch.div(x(state), divisor, rounding_mode=mode), (a, b), scope)
+            code = finish(dtype, lambda state: torch.div(x(state), divisor, rounding_mode=mode), (a, b), scope)
     elif not a.varies and not b.varies:
 
         def on_scalars(state: State) -> int:
@@ -322,8 +354,8 @@ def _comparison(node: nodes.Binary, scope: Scope) -> Code:
     boolean = DTYPES["bool"]
     function, x, y = functions.COMPARISONS[node.op], a.run, b.run
     if not (a.varies or b.varies):
-        return _finish(boolean, lambda state: bool(function(x(state), y(state))), (a, b), scope)
-    code = _finish(boolean, lambda state: function(x(state), y(state)), (a, b), scope)
+        return finish(boolean, lambda state: bool(function(x(state), y(state))), (a, b), scope)
+    code = finish(boolean, lambda state: function(x(state), y(state)), (a, b), scope)
     code.test = _by_bounds(node.op, a, b, code.run, scope)
     return code
 
@@ -370,7 +402,7 @@ def _by_bounds(op: str, a: Code, b: Code, exact: Evaluator, scope: Scope) -> Eva
     return run
 
 
-def _logical(op: str, a: Code, b: Code, rank: int) -> Code:
+def logical(op: str, a: Code, b: Code, rank: int) -> Code:
     boolean, size = DTYPES["bool"], 1 + a.size + b.size
     x, y = a.truth(), b.truth()
     stop = op == "Or"  # the value of the left side that decides
@@ -399,7 +431,7 @@ def _logical(op: str, a: Code, b: Code, rank: int) -> Code:
     return Code(boolean, _spread(test, boolean, rank), True, test=test, size=size)
 
 
-def _not(a: Code, rank: int) -> Code:
+def negate(a: Code, rank: int) -> Code:
     boolean, x = DTYPES["bool"], a.truth()
     if not a.varies:
         return Code(boolean, lambda state: not x(state), size=1 + a.size)
@@ -415,7 +447,7 @@ def _cast(a: Code, dtype: DType, scope: Scope) -> Code:
     convert, x = cast(a.dtype, dtype), a.run
     if a.dtype == dtype:
         return a
-    code = _finish(dtype, lambda state: convert(x(state)), (a,), scope)
+    code = finish(dtype, lambda state: convert(x(state)), (a,), scope)
     if dtype.is_int and code.affine is None and a.dtype.is_int:
         if not code.varies:
             code.affine = Affine(code.run, (0,) * scope.rank)
@@ -432,7 +464,7 @@ def _fits(affine: Affine, source: DType, target: DType, scope: Scope) -> bool:
     return max(source.low, target.low) <= low and high <= min(source.high, target.high)
 
 
-def _choose(condition: Code, a: Code, b: Code, scope: Scope, *, lazy: bool) -> Code:
+def choose(condition: Code, a: Code, b: Code, scope: Scope, *, lazy: bool) -> Code:
     """``a`` where the condition holds, else ``b``. ``lazy``: each side is evaluated only where it is taken."""
     dtype, test, x, y = a.dtype, condition.truth(), a.run, b.run
     size = 1 + condition.size + a.size + b.size
@@ -496,79 +528,3 @@ def _spread(run: Evaluator, dtype: DType, rank: int) -> Evaluator:
         return value.reshape((1,) * rank) if value.ndim != rank else value
 
     return tensor
-
-
-# Calls
-
-
-def _call(node: nodes.Call, scope: Scope) -> Code:
-    op, args = node.op, node.args
-    if op == "tirx.if_then_else" and len(args) == 3:
-        return _choose(truth(args[0], scope), *_pair(args[1], args[2], node.dtype, scope), scope, lazy=True)
-    if op == "tl.infinity" and len(args) == 1 and isinstance(args[0], nodes.Text):
-        dtype = scope.dtype(args[0].value)
-        if dtype.kind != "float" or dtype.name.startswith("float8"):
-            raise scope.unsupported(_("infinity of the dtype '{dtype}'").format(dtype=dtype.name))
-        if dtype.name == node.dtype:
-            return constant(dtype, dtype.scalar(float("inf")), scope.rank)
-    if op == "tirx.likely" and len(args) == 1:
-        return truth(args[0], scope)
-    if op == "tirx.reinterpret" and len(args) == 1:
-        return _reinterpret(compile_expression(args[0], scope), scope.dtype(node.dtype), scope)
-    known = (functions.UNARY, functions.PREDICATES, functions.BINARY_CALLS, functions.BITS)
-    if not any(op in table for table in known) and op not in _SPECIAL:
-        raise scope.unsupported(_("the operator '{op}'").format(op=op))
-    operands = tuple(compile_expression(arg, scope) for arg in args)
-    if op in _SPECIAL:
-        return _special(op, operands, node, scope)
-    dtype = scope.dtype(node.dtype)
-    runs = tuple(code.run for code in operands)
-    if op in functions.PREDICATES:
-        if len(operands) != 1 or operands[0].dtype.kind != "float" or dtype.kind != "bool":
-            raise scope.unsupported(_("the operator '{op}' of these operands").format(op=op))
-        function, x = functions.PREDICATES[op], runs[0]
-        if operands[0].varies:
-            return _finish(dtype, lambda state: function(x(state)), operands, scope)
-        return _finish(dtype, lambda state: bool(function(x(state))), operands, scope)
-    if not operands or any(code.dtype != dtype for code in operands):
-        raise scope.unsupported(_("the operator '{op}' of these operands").format(op=op))
-    if op in functions.BITS and len(operands) == 2 and (dtype.is_int or dtype.kind == "bool"):
-        function, (x, y) = functions.BITS[op], runs
-        if dtype.kind == "bool" and "shift" in op:
-            raise scope.unsupported(_("the operator '{op}' of truth values").format(op=op))
-        return _finish(dtype, lambda state: function(x(state), y(state), dtype), operands, scope)
-    if dtype.kind == "float" and op in functions.UNARY and len(operands) == 1:
-        function, x = functions.in_float32(functions.UNARY[op], dtype), runs[0]
-        return _finish(dtype, lambda state: function(x(state)), operands, scope)
-    if dtype.kind == "float" and op in functions.BINARY_CALLS and len(operands) == 2:
-        function, (x, y) = functions.in_float32(functions.BINARY_CALLS[op], dtype), runs
-        return _finish(dtype, lambda state: function(x(state), y(state)), operands, scope)
-    raise scope.unsupported(_("the operator '{op}' of these operands").format(op=op))
-
-
-_SPECIAL = frozenset({"tirx.bitwise_not"})
-
-
-def _special(op: str, operands: tuple[Code, ...], node: nodes.Call, scope: Scope) -> Code:
-    dtype = scope.dtype(node.dtype)
-    if op == "tirx.bitwise_not" and len(operands) == 1 and operands[0].dtype == dtype:
-        x = operands[0].run
-        if dtype.is_int:
-            invert = dtype.settle if operands[0].varies else dtype.wrap
-            return _finish(dtype, lambda state: invert(~x(state)), operands, scope)
-        if dtype.kind == "bool":
-            return _not(operands[0], scope.rank)
-    raise scope.unsupported(_("the operator '{op}' of these operands").format(op=op))
-
-
-def _reinterpret(a: Code, dtype: DType, scope: Scope) -> Code:
-    if a.dtype.size != dtype.size or "bool" in (a.dtype.kind, dtype.kind):
-        raise scope.unsupported(_("a reinterpretation between sizes"))
-    source, x = a.dtype, a.run
-
-    def run(state: State) -> Value:
-        raw = source.encode(source.tensor(x(state))).contiguous()
-        value = dtype.decode(raw.view(dtype.raw))
-        return int(value) if dtype.is_int and not a.varies else value
-
-    return _finish(dtype, run, (a,), scope)

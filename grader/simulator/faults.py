@@ -12,6 +12,7 @@ class FaultKind(StrEnum):
     OUT_OF_BOUNDS_WRITE = "out_of_bounds_write"
     UNINITIALISED_READ = "uninitialised_read"
     RACE = "race"
+    UNWRITTEN = "unwritten"
     DIVISION_BY_ZERO = "division_by_zero"
     ASSERTION = "assertion"
 
@@ -20,7 +21,8 @@ class FaultKind(StrEnum):
 class Fault:
     """A fault at its first occurrence; ``count`` is the number of elements that had it over the whole run.
 
-    ``index`` is the element of ``buffer``, ``block`` the (bx, by, bz) where it happened first.
+    ``index`` is the element of ``buffer``, ``block`` the (bx, by, bz) where it happened first. UNWRITTEN is known
+    when the kernel has ended: ``block`` is (), ``line`` that of the last statement that writes to the buffer.
     """
 
     kind: FaultKind
@@ -39,6 +41,10 @@ class Unsupported(Exception):
         super().__init__(what)
         self.what = what
         self.line = line
+
+
+class NotBatched(Exception):
+    """Something that is only done a block at a time. Internal: such a kernel is walked block by block."""
 
 
 class Faults:

@@ -5,7 +5,6 @@ operators of Binary nodes. Each works on tensors of one dtype; those of integers
 ints, for scalars. Halves are computed in float32 and rounded once, as the card's functions are.
 """
 
-import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -22,8 +21,21 @@ def _erf_free_sigmoid(x: torch.Tensor) -> torch.Tensor:
 
 
 def _exp10(x: torch.Tensor) -> torch.Tensor:
-    """In double, rounded once: in x's own dtype the product with log2(10) would lose digits as x grows."""
-    return torch.exp2(x.double() * math.log2(10)).to(x.dtype)
+    return torch.pow(10.0, x.double()).to(x.dtype)
+
+
+def _sqrt(x: torch.Tensor) -> torch.Tensor:
+    """Rounded once, as on the card: torch's float32 square root is not."""
+    return x.double().sqrt().to(x.dtype)
+
+
+def _exact_rsqrt(x: torch.Tensor) -> torch.Tensor:
+    return x.double().rsqrt().to(x.dtype)
+
+
+def _round_away(x: torch.Tensor) -> torch.Tensor:
+    """C's round(): a half goes away from zero."""
+    return torch.where(x.frac().abs() == 0.5, x + 0.5 * x.sign(), x.round())
 
 
 #: Functions of one float.
@@ -35,7 +47,7 @@ UNARY: dict[str, Function] = {
     "tirx.log2": torch.log2,
     "tirx.log10": torch.log10,
     "tirx.log1p": torch.log1p,
-    "tirx.sqrt": torch.sqrt,
+    "tirx.sqrt": _sqrt,
     "tirx.rsqrt": torch.rsqrt,
     "tirx.sin": torch.sin,
     "tirx.cos": torch.cos,
@@ -56,8 +68,9 @@ UNARY: dict[str, Function] = {
     "tirx.ceil": torch.ceil,
     "tirx.trunc": torch.trunc,
     "tirx.nearbyint": torch.round,
-    # C's round() goes away from zero at a half.
-    "tirx.round": lambda x: torch.where(x.frac().abs() == 0.5, x + 0.5 * x.sign(), x.round()),
+    # TileLang makes nearbyint of T.round: halves go to the even neighbour.
+    "tirx.round": torch.round,
+    "tl.round_ties_away_from_zero": _round_away,
     "tl.__exp": torch.exp,
     "tl.__exp10": _exp10,
     "tl.__log": torch.log,
@@ -67,6 +80,9 @@ UNARY: dict[str, Function] = {
     "tl.__cos": torch.cos,
     "tl.__tan": torch.tan,
     "tl.fast_rcp": torch.reciprocal,
+    "tl.ieee_frcp": torch.reciprocal,
+    "tl.ieee_fsqrt": _sqrt,
+    "tl.ieee_frsqrt": _exact_rsqrt,
 }
 
 #: Functions of a float that give a truth value.
@@ -83,7 +99,33 @@ BINARY_CALLS: dict[str, Function] = {
     "tirx.atan2": torch.atan2,
     "tirx.hypot": torch.hypot,
     "tirx.copysign": torch.copysign,
+    "tirx.nextafter": torch.nextafter,
+    "tl.fmul": torch.mul,
+    "tl.ieee_add": torch.add,
+    "tl.ieee_sub": torch.sub,
+    "tl.ieee_mul": torch.mul,
+    "tl.ieee_fdiv": torch.div,
 }
+
+
+def _fma(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+    """The product is exact in double; float64 operands are rounded twice, where the card rounds once."""
+    return (x.double() * y.double() + z.double()).to(x.dtype)
+
+
+def _clamp(x: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+    return torch.minimum(torch.maximum(x, low), high)
+
+
+#: Functions of three floats.
+TERNARY: dict[str, Function] = {"tl.fma": _fma, "tl.ieee_fmaf": _fma, "tl.clamp": _clamp}
+
+#: Functions whose last argument is a rounding mode; only to the nearest is known here.
+ROUNDED = frozenset(f"tl.ieee_{name}" for name in ("add", "sub", "mul", "fmaf", "frcp", "fsqrt", "fdiv"))
+TO_NEAREST = "rn"
+
+#: Number of operands -> functions of that many floats.
+FLOAT_CALLS: dict[int, dict[str, Function]] = {1: UNARY, 2: BINARY_CALLS, 3: TERNARY}
 
 
 def in_float32(function: Function, dtype: DType) -> Function:
@@ -176,6 +218,29 @@ def _shift(left: bool) -> Function:
         else on_tensors(x, y, dtype)
     )
 
+
+def _popcount(x: Value, dtype: DType) -> Value:
+    if not isinstance(x, torch.Tensor):
+        return (x & ((1 << dtype.bits) - 1)).bit_count()
+    wide, count = x.to(torch.int64), torch.zeros_like(x, dtype=torch.int64)
+    for bit in range(dtype.bits):
+        count += (wide >> bit) & 1
+    return count.to(dtype.carrier)
+
+
+def _leading_zeros(x: Value, dtype: DType) -> Value:
+    if not isinstance(x, torch.Tensor):
+        return dtype.bits - (x & ((1 << dtype.bits) - 1)).bit_length()
+    wide, count = x.to(torch.int64), torch.zeros_like(x, dtype=torch.int64)
+    still = torch.ones_like(x, dtype=torch.bool)
+    for bit in reversed(range(dtype.bits)):
+        still = still & ((wide >> bit) & 1 == 0)
+        count += still
+    return count.to(dtype.carrier)
+
+
+#: Functions of one integer and its dtype.
+BIT_COUNTS: dict[str, Function] = {"tirx.popcount": _popcount, "tirx.clz": _leading_zeros}
 
 #: Functions of integers and their dtype, of scalars and tensors alike.
 BITS: dict[str, Function] = {

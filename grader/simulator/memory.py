@@ -16,6 +16,9 @@ from grader.simulator.dtypes import DType
 #: What of a memory has been written: nothing (and not even poisoned yet), some of it, all of it.
 EMPTY, PARTIAL, FULL = range(3)
 
+UNWRITTEN = -1
+SEVERAL = -(2**31)
+
 
 @dataclass(frozen=True)
 class Window:
@@ -28,6 +31,14 @@ class Window:
     @property
     def count(self) -> int:
         return prod(self.sizes)
+
+    def positions(self) -> torch.Tensor:
+        """The flat position of each element, in the window's shape."""
+        positions = torch.tensor(self.offset)
+        for axis, (size, stride) in enumerate(zip(self.sizes, self.strides, strict=True)):
+            steps = torch.arange(size) * stride
+            positions = positions + steps.reshape([-1 if other == axis else 1 for other in range(len(self.sizes))])
+        return positions
 
     def at(self, lane: int) -> int:
         """The flat position of the lane-th element of the window."""
@@ -42,11 +53,30 @@ class Memory:
     """Bytes and their shadow. ``granule`` is the size of the smallest element that any view of it has.
 
     A parameter that the kernel writes has ``writer`` instead of ``written``: for each granule the number of
-    the block that wrote it last, or -1. One that nothing writes is FULL and has no shadow.
+    the block that wrote it last, or -1; -2 minus that number if the write was atomic, and SEVERAL after atomic
+    writes of several blocks. One that nothing writes is FULL and has no shadow. A parameter that the kernel both
+    reads and writes has ``reader`` too: the number of the block that read it, -1, or SEVERAL. Memory that isn't
+    ``checked`` never has any of these: once it is poisoned, it counts as written.
+
+    Nothing orders the blocks of a kernel, so an element that one block writes is no other block's to touch. It is
+    a race between blocks to write what another one has written (unless both do it atomically), to read what
+    another one has written, and to write what another one has read: on the card either might come first. It
+    doesn't matter whether the values are equal: equal inputs would hide it.
     """
 
-    def __init__(self, storage: Storage, data: torch.Tensor, granule: int, poison: int) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        data: torch.Tensor,
+        granule: int,
+        poison: int,
+        *,
+        checked: bool = True,
+        blocks: int = 1,
+    ) -> None:
         self.storage = storage
+        self.checked = checked
+        self.blocks = blocks  # how many blocks have their own part of it, one after another
         self.scope = storage.scope
         self.data = data  # flat, uint8
         self.granule = granule
@@ -56,13 +86,17 @@ class Memory:
         self.state = FULL if self.is_global else EMPTY
         self.written: torch.Tensor | None = None
         self.writer: torch.Tensor | None = None
+        self.reader: torch.Tensor | None = None
         self.holds_input = self.is_global  # has values before the kernel starts
         self.carried = False  # what is unwritten was written before this T.Parallel: see Nest
         self.bytes_read = 0
         self.bytes_written = 0
 
-    def track_writers(self, *, holds_input: bool) -> None:
-        self.writer = torch.full((self.data.numel() // self.granule,), -1, dtype=torch.int32)
+    def track_blocks(self, *, holds_input: bool, readers: bool) -> None:
+        count = self.data.numel() // self.granule
+        self.writer = torch.full((count,), UNWRITTEN, dtype=torch.int32)
+        if readers:
+            self.reader = torch.full((count,), -1, dtype=torch.int32)
         self.holds_input = holds_input
         self.state = PARTIAL
 
@@ -73,6 +107,9 @@ class Memory:
     def materialise(self) -> None:
         if self.state == EMPTY:
             self.data.fill_(self.poison)
+            if not self.checked:
+                self.state = FULL
+                return
             if self.written is None:
                 self.written = torch.zeros(self.data.numel() // self.granule, dtype=torch.bool)
             else:
@@ -96,6 +133,7 @@ class Array:
         usable = memory.data.numel() // dtype.size * dtype.size
         self.flat = memory.data[:usable].view(dtype.raw)
         self.base = self.flat.storage_offset()  # as_strided counts from the start of torch's storage
+        self.lead = 0  # leading dimensions that are blocks, not the buffer's: see batch
         self.covers = strides == row_major(shape) and self.count * dtype.size == memory.data.numel()
 
     def raw(self, window: Window) -> torch.Tensor:
@@ -127,32 +165,74 @@ class Array:
         if memory.state == FULL:
             return None
         memory.materialise()
+        if not memory.checked:
+            return None
         look = self._shadow if isinstance(where, Window) else self._shadow_at
         if memory.writer is not None:
-            return None if memory.holds_input else self._join(look(memory.writer, where) < 0)
+            return None if memory.holds_input else self._join(look(memory.writer, where) == UNWRITTEN)
         return self._join(~look(memory.written, where))
 
-    def foreign(self, where: "Window | torch.Tensor", block: int) -> torch.Tensor | None:
-        """True where another block has written. None if no block can have."""
+    def foreign(
+        self, where: "Window | torch.Tensor", block: "int | torch.Tensor", *, atomic: bool = False
+    ) -> torch.Tensor | None:
+        """True where another block has written. None if no block can have.
+
+        ``block`` is the number of the block that asks: of several, a tensor over the leading dimensions.
+        ``atomic``: for an atomic access, which may meet other atomic ones.
+        """
         writer = self.memory.writer
         if writer is None:
             return None
         owner = (self._shadow if isinstance(where, Window) else self._shadow_at)(writer, where)
-        if int(owner.max()) < 0:
+        if not owner.numel() or (int(owner.max()) == UNWRITTEN and int(owner.min()) == UNWRITTEN):
             return None
-        return self._join((owner >= 0) & (owner != block))
+        block = _like(block, owner)
+        if atomic:
+            return self._join((owner >= 0) & (owner != block))
+        return self._join((owner != UNWRITTEN) & (owner != block) & (owner != -2 - block))
+
+    def read_elsewhere(self, where: "Window | torch.Tensor", block: int) -> torch.Tensor | None:
+        """True where another block has read. None if no block can have."""
+        reader = self.memory.reader
+        if reader is None:
+            return None
+        seen = (self._shadow if isinstance(where, Window) else self._shadow_at)(reader, where)
+        return self._join((seen != -1) & (seen != block))
+
+    def note_reader(self, where: "Window | torch.Tensor", mask: torch.Tensor | None, block: int) -> None:
+        """Notes that a block reads a window or flat indices, in the iterations where ``mask`` is true."""
+        reader = self.memory.reader
+        if reader is None:
+            return
+        index = where.positions() if isinstance(where, Window) else where
+        if mask is not None:
+            index, mask = torch.broadcast_tensors(index, mask)
+            index = index[mask]
+        if self.factor > 1:
+            index = index.unsqueeze(-1) * self.factor + torch.arange(self.factor)
+        seen = reader[index]
+        reader[index] = torch.where((seen == -1) | (seen == block), block, SEVERAL).to(reader.dtype)
 
     # Writing
 
-    def mark(self, window: Window, mask: torch.Tensor | None, block: int) -> None:
-        """Notes that the window (where ``mask`` is true) has been written."""
+    def mark(
+        self, window: Window, mask: torch.Tensor | None, block: "int | torch.Tensor", *, atomic: bool = False
+    ) -> None:
+        """Notes that the window (where ``mask`` is true) has been written; for ``block`` see ``foreign``."""
         memory = self.memory
         if memory.state == FULL:
             return
         if memory.writer is not None:
             owner = self._shadow(memory.writer, window)
-            if mask is None:
+            if atomic:
+                mine = _after_update(owner, block)
+                owner.copy_(mine if mask is None else torch.where(self._spread(mask), mine, owner))
+                return
+            block = _like(block, owner)
+            if mask is None and isinstance(block, int):
                 owner.fill_(block)
+            elif mask is None:
+                owner.copy_(block)
             else:
                 owner.copy_(torch.where(self._spread(mask), block, owner))
             return
@@ -160,23 +240,30 @@ class Array:
             memory.state = FULL
             return
         memory.materialise()
+        if not memory.checked:
+            return
         shadow = self._shadow(memory.written, window)
         if mask is None:
             shadow.fill_(True)
         else:
             shadow.logical_or_(self._spread(mask))
 
-    def mark_at(self, index: torch.Tensor, block: int) -> None:
+    def mark_at(self, index: torch.Tensor, block: "int | torch.Tensor", *, atomic: bool = False) -> None:
+        """Notes that the elements at flat positions have been written; for ``block`` see ``foreign``."""
         memory = self.memory
         if memory.state == FULL:
             return
         memory.materialise()
+        if not memory.checked:
+            return
         if self.factor > 1:
             index = index.unsqueeze(-1) * self.factor + torch.arange(self.factor)
-        if memory.writer is not None:
-            memory.writer[index] = block
-        else:
+        if memory.writer is None:
             memory.written[index] = True
+        elif atomic:
+            memory.writer[index] = _after_update(memory.writer[index], block)
+        else:
+            memory.writer[index] = _like(block, index)
 
     def prepare_write(self, window: Window, mask: torch.Tensor | None) -> None:
         """Poisons memory that is about to be written in part, so that the rest is seen to be unwritten."""
@@ -190,6 +277,17 @@ class Array:
             if self.shape[axis] > 1 and self.strides[axis]:
                 index[axis], flat = divmod(flat, self.strides[axis])
         return tuple(index)
+
+
+def _after_update(owner: torch.Tensor, block: int) -> torch.Tensor:
+    """The writers of granules that a block updates atomically."""
+    alone = (owner == UNWRITTEN) | (owner == block) | (owner == -2 - block)
+    return torch.where(alone, -2 - block, SEVERAL).to(torch.int32)
+
+
+def _like(block: int | torch.Tensor, owner: torch.Tensor) -> int | torch.Tensor:
+    """Block numbers over leading dimensions, in a form that broadcasts with all of an owner's."""
+    return block if isinstance(block, int) else block.reshape(*block.shape, *[1] * (owner.ndim - block.ndim))
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -13,11 +13,14 @@ import torch
 
 from grader.ir import nodes
 from grader.messages import _
+from grader.simulator.element_atomics import ATOMICS, target
 from grader.simulator.expressions import Axis, Code, Scope, State
 from grader.simulator.faults import FaultKind
 from grader.simulator.memory import EMPTY, Array, Memory, row_major
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from grader.simulator.elements import Access
     from grader.simulator.program import Program
 
@@ -35,30 +38,42 @@ class Nest:
 
     def __init__(self, root: nodes.For, program: "Program") -> None:
         self.program = program
-        self.rank = _depth(root)
+        self.depth = _depth(root)
+        self.lead = len(program.lead)
+        self.rank = self.lead + self.depth
         self.axis_codes: list[Code] = []
-        self.running: list[int] = [1] * self.rank  # extents, as the nest runs
+        self.running: list[int] = [*program.lead, *[1] * self.depth]  # extents, as the nest runs
         self.accesses: list[Access] = []
         self.tracker = Tracker(self)
-        self._stored = {part.buffer.storage for part in nodes.walk(root) if isinstance(part, nodes.Store)}
+        self._stored: set[nodes.Storage] = set()
+        self._updated = {
+            pointer.buffer.storage
+            for part in nodes.walk(root)
+            if isinstance(part, nodes.Call) and part.op in ATOMICS and (pointer := target(part)) is not None
+        }
         self._private: dict[nodes.Storage, tuple[Memory, Memory]] = {}
         #: Variables that change while an iteration runs.
-        self.inner_variables = {
-            part.var
-            for part in nodes.walk(root)
-            if isinstance(part, nodes.Bind) or (isinstance(part, nodes.For) and part.kind != nodes.PARALLEL)
-        }
-        self.has_loops = any(
-            isinstance(part, nodes.While) or (isinstance(part, nodes.For) and part.kind != nodes.PARALLEL)
-            for part in nodes.walk(root)
-        )
+        self.inner_variables: set[nodes.Var] = set()
+        self.has_loops = False
+        for part in _statements(root):
+            match part:
+                case nodes.Store(buffer=buffer):
+                    self._stored.add(buffer.storage)
+                case nodes.Bind(var=var):
+                    self.inner_variables.add(var)
+                case nodes.For(var=var, kind=kind) if kind != nodes.PARALLEL:
+                    self.inner_variables.add(var)
+                    self.has_loops = True
+                case nodes.While():
+                    self.has_loops = True
 
     def writes(self, storage: nodes.Storage) -> bool:
-        return storage in self._stored
+        return storage in self._stored or storage in self._updated
 
     @property
     def iterations(self) -> int:
-        return prod(self.running)
+        """How many iterations a block has."""
+        return prod(self.running[self.lead :])
 
     def sizes(self, axes: int) -> tuple[int, ...]:
         """The sizes of the dimensions at a place inside ``axes`` loops."""
@@ -76,15 +91,16 @@ class Nest:
             )
         shared = array.memory
         if shared.storage not in self._private:
-            size = shared.data.numel() * prod(extents)
+            size = shared.data.numel() // shared.blocks * prod(extents)
             self.program.meter.keep(2 * size, scope.line)
             data = torch.empty(size, dtype=torch.uint8)
-            own = Memory(shared.storage, data, shared.granule, shared.poison)
+            own = Memory(shared.storage, data, shared.granule, shared.poison, checked=shared.checked)
             self._private[shared.storage] = (own, shared)
         own, _shared = self._private[shared.storage]
-        step = shared.data.numel() // array.dtype.size
+        step = shared.data.numel() // shared.blocks // array.dtype.size
         strides = tuple(stride * step for stride in row_major(extents))
-        private = Array(own, array.buffer, array.dtype, extents + array.shape, strides + array.strides)
+        shape, inner = array.shape[array.lead :], array.strides[array.lead :]
+        private = Array(own, array.buffer, array.dtype, extents + shape, strides + inner)
         return private, tuple(self.axis_codes)
 
     def begin(self) -> None:
@@ -102,12 +118,19 @@ class Nest:
 
     def compiled(self, axes: list[Axis]) -> None:
         """Decides, once all accesses are known, which of them may meet another iteration's."""
+        if not self.program.checks:
+            return
         by_storage: dict[nodes.Storage, list[Access]] = {}
         for access in self.accesses:
             storage = access.node.buffer.storage
-            if storage in self._stored and not access.array.memory.is_local:
+            if storage in self._stored | self._updated and not access.array.memory.is_local:
                 by_storage.setdefault(storage, []).append(access)
-        for sites in by_storage.values():
+        for storage, sites in by_storage.items():
+            if storage in self._updated:
+                # Atomic operations are safe among themselves.
+                for site in sites:
+                    site.suspect = not all(other.atomic for other in sites)
+                continue
             if not self._apart(sites, axes):
                 for site in sites:
                     site.suspect = True
@@ -125,10 +148,18 @@ class Nest:
             if not store.store:
                 continue
             for other, theirs in zip(sites, separating, strict=True):
-                for axis in range(min(store.axes, other.axes)):
+                for axis in range(self.lead, min(store.axes, other.axes)):
                     if axes[axis].extent != 1 and not mine.get(axis, set()) & theirs.get(axis, set()):
                         return False
         return True
+
+
+def _statements(node: nodes.Stmt) -> "Iterator[nodes.Stmt]":
+    """A statement and all in it."""
+    yield node
+    for part in nodes.children(node):
+        if isinstance(part, nodes.Stmt):
+            yield from _statements(part)
 
 
 def _depth(node: nodes.Stmt) -> int:
@@ -145,23 +176,24 @@ class Tracker:
 
     def __init__(self, nest: Nest) -> None:
         self.nest = nest
-        self._seen: dict[Memory, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._seen: dict[Memory, tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = {}
 
     def begin(self) -> None:
-        for reader, writer in self._seen.values():
-            reader.fill_(-1)
-            writer.fill_(-1)
+        for logs in self._seen.values():
+            for log in logs:
+                log.fill_(-1)
 
-    def _logs(self, access: "Access") -> tuple[torch.Tensor, torch.Tensor]:
+    def _logs(self, access: "Access") -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """For each granule, the iteration that read it, that wrote it, that updated it by an atomic operation."""
         memory = access.array.memory
         if memory not in self._seen:
             count = memory.data.numel() // memory.granule
-            self.nest.program.meter.keep(16 * count, access.line)
-            self._seen[memory] = (torch.full((count,), -1), torch.full((count,), -1))
+            self.nest.program.meter.keep(24 * count, access.line)
+            self._seen[memory] = tuple(torch.full((count,), -1) for _log in range(3))
         return self._seen[memory]
 
     def load(self, access: "Access", position: torch.Tensor, state: State) -> None:
-        reader, writer = self._logs(access)
+        reader, writer, updater = self._logs(access)
         sizes = self.nest.sizes(access.axes)
         lanes = torch.arange(prod(sizes))
         element = (position * access.array.factor).expand(sizes).flatten()
@@ -171,7 +203,9 @@ class Tracker:
         if not element.numel():
             return
         owner = writer[element]
-        self._report(access, (owner != -1) & (owner != lanes), element, state)
+        update = updater[element]
+        foreign = (owner != -1) & (owner != lanes) | (update != -1) & (update != lanes)
+        self._report(access, foreign, element, state)
         before = reader[element]
         reader[element] = lanes
         several = (reader[element] != lanes) | ((before != -1) & (before != lanes))
@@ -181,14 +215,27 @@ class Tracker:
         self, access: "Access", element: torch.Tensor, raw: torch.Tensor, lanes: torch.Tensor, state: State
     ) -> None:
         """``element``, ``raw`` (the values) and ``lanes`` are those of the active iterations."""
-        reader, writer = self._logs(access)
+        reader, writer, updater = self._logs(access)
         slot = element * access.array.factor
-        read, owner = reader[slot], writer[slot]
+        read, owner, update = reader[slot], writer[slot], updater[slot]
         changed = access.array.flat[element] != raw
         foreign_write = (owner != -1) & (owner != lanes) & changed
         foreign_read = (read != -1) & (read != lanes) & changed
-        self._report(access, foreign_read | foreign_write, slot, state)
+        foreign_update = (update != -1) & (update != lanes) & changed
+        self._report(access, foreign_read | foreign_write | foreign_update, slot, state)
         writer[slot] = lanes
+
+    def atomic(self, access: "Access", element: torch.Tensor, lanes: torch.Tensor, state: State) -> None:
+        """An atomic operation of iterations ``lanes`` on ``element``: a race with others' plain accesses."""
+        reader, writer, updater = self._logs(access)
+        slot = element * access.array.factor
+        read, owner = reader[slot], writer[slot]
+        foreign = ((owner != -1) & (owner != lanes)) | ((read != -1) & (read != lanes))
+        self._report(access, foreign, slot, state)
+        before = updater[slot]
+        updater[slot] = lanes
+        several = (updater[slot] != lanes) | ((before != -1) & (before != lanes))
+        updater[slot[several]] = MANY
 
     def _report(self, access: "Access", flags: torch.Tensor, slot: torch.Tensor, state: State) -> None:
         mask, state.mask = state.mask, None

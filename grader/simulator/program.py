@@ -11,32 +11,55 @@ from grader.ir import nodes, show
 from grader.messages import _
 from grader.simulator.budget import Meter, OverBudget
 from grader.simulator.dtypes import DTYPES, DType
-from grader.simulator.expressions import Code, Scope, State, compile_expression, constant
+from grader.simulator.expressions import Code, Evaluator, Scope, State, compile_expression, constant
 from grader.simulator.faults import FaultKind, Faults, Unsupported
 from grader.simulator.memory import Array, Memory, row_major
+from grader.simulator.observe import Observer
+from grader.simulator.printing import Prints
 from grader.simulator.threads import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Mapping
+
+    from grader.simulator.elements import Access
+
+TileOp = Callable[[nodes.Call, Scope], Callable[[State], None]]
 
 MAX_RANK = 8
 MAX_EXTENT = 2**40
 
 
+#: Faults that only bookkeeping beside the values finds.
+BOOKKEPT = frozenset({FaultKind.RACE, FaultKind.UNINITIALISED_READ})
+
+
 class Program:
-    def __init__(self, kernel: nodes.Kernel, meter: Meter) -> None:
+    #: The extents of the leading dimensions that stand for blocks which run at once: see batch.
+    lead: tuple[int, ...] = ()
+    #: How many blocks run at once.
+    blocks = 1
+
+    def __init__(
+        self, kernel: nodes.Kernel, meter: Meter, observer: Observer | None = None, *, checks: bool = True
+    ) -> None:
         self.kernel = kernel
+        self.checks = checks
+        self.watches_threads = checks
         self.meter = meter
+        self.observer = observer
         self.faults = Faults()
         self.threads = Threads(meter)
         self.memories: dict[nodes.Storage, Memory] = {}
         self.arrays: dict[nodes.Buffer, Array] = {}
+        self.pipelined = _in_pipelines(kernel.body)
         self.thread_variables = frozenset(kernel.thread_vars)
         self.slots = 0
         self.guarded = 0
         self.operations: dict[str, int] = {}
+        self.prints = Prints()
         self.read: set[nodes.Storage] = set()
         self.written: set[nodes.Storage] = set()
+        self.accumulated: set[nodes.Storage] = set()
         self._compiled = 0
 
     # Compilation
@@ -57,6 +80,13 @@ class Program:
     def note_write(self, array: Array) -> None:
         self.written.add(array.memory.storage)
 
+    def note_accumulation(self, array: Array, *, writes: bool) -> None:
+        """An atomic operation: what it updates had a value before."""
+        self.accumulated.add(array.memory.storage)
+        self.note_read(array)
+        if writes:
+            self.note_write(array)
+
     @staticmethod
     def loads_in(node: nodes.Store) -> "Iterable[nodes.Load]":
         """The loads of a store's value."""
@@ -66,6 +96,9 @@ class Program:
         """Extents as numbers: constants, or of dynamic sizes, which are known when a kernel runs."""
         shape = []
         for extent in extents:
+            if isinstance(extent, nodes.Const) and extent.dtype == "int32" and 0 <= extent.value < 2**31:
+                shape.append(int(extent.value))
+                continue
             code = compile_expression(extent, Scope(self, scope.variables, line=scope.line))
             if code.constant is None or not code.dtype.is_int or not 0 <= code.constant < MAX_EXTENT:
                 raise scope.unsupported(_("a buffer whose shape is not known when the kernel starts"))
@@ -117,6 +150,32 @@ class Program:
             return scope.nest.private_array(array, scope)
         return array, ()
 
+    def tile_op(self, op: str, compiler: "TileOp") -> "TileOp":
+        """What compiles a call of a tile operation, which ``compiler`` does for one block."""
+        return compiler
+
+    def decided(self, run: Evaluator) -> Evaluator:
+        """A condition or loop bound outside T.Parallel as a scalar: one for all blocks that run at once."""
+        return run
+
+    def lead_codes(self, rank: int) -> tuple[Code, ...]:
+        """The positions, along the leading dimensions, of the blocks that run at once."""
+        return ()
+
+    def leaves(self, access: "Access", state: State) -> None:
+        """Told of an access whose window leaves its buffer, before its iterations are looked at one by one."""
+
+    def track_writers(self, outputs: "Collection[int] | None") -> None:
+        """Says, once the kernel is compiled, which parameters need to know who wrote them."""
+        for position, buffer in enumerate(self.kernel.params):
+            memory = self.memories[buffer.storage]
+            if not self.checks or memory.storage not in self.written:
+                continue
+            readers = memory.storage in self.read
+            self.meter.keep(memory.data.numel() // memory.granule * (8 if readers else 4), self.kernel.line)
+            empty = memory.storage not in self.accumulated if outputs is None else position in outputs
+            memory.track_blocks(holds_input=not empty, readers=readers)
+
     # Running
 
     def fault(
@@ -129,7 +188,17 @@ class Program:
         count: int = 1,
         index: Callable[[], tuple[int, ...]] = tuple,
     ) -> None:
+        if kind in BOOKKEPT and not self.checks:
+            return
         self.faults.add(kind, buffer, line, state.block, count, index, lambda: describe(node))
+
+
+def _in_pipelines(body: nodes.Stmt) -> frozenset[nodes.Call]:
+    """The calls in pipelined loops."""
+    loops = [
+        part for part in nodes.walk(body) if isinstance(part, nodes.For) and part.annotations.get("num_stages")
+    ]
+    return frozenset(part for loop in loops for part in nodes.walk(loop) if isinstance(part, nodes.Call))
 
 
 def describe(node: nodes.Expr | nodes.Stmt) -> str:
@@ -142,9 +211,14 @@ def describe(node: nodes.Expr | nodes.Stmt) -> str:
     return text if len(text) <= 200 else text[:199] + "…"
 
 
-def sizes_of(kernel: nodes.Kernel, tensors: "Iterable[torch.Tensor]") -> dict[nodes.Var, Code]:
-    """The values of a kernel's dynamic sizes, from its parameters' shapes. Raises ValueError if they differ."""
-    values: dict[nodes.Var, int] = {}
+def sizes_of(
+    kernel: nodes.Kernel, tensors: "Iterable[torch.Tensor]", scalars: "Mapping[str, int]"
+) -> dict[nodes.Var, Code]:
+    """The values of a kernel's dynamic sizes, from its parameters' shapes, and of its scalar parameters, by name.
+
+    Raises ValueError if they contradict one another, or if one has no value.
+    """
+    values: dict[nodes.Var, int] = {var: scalars[var.name] for var in kernel.sizes if var.name in scalars}
     for buffer, tensor in zip(kernel.params, tensors, strict=True):
         if len(buffer.shape) != tensor.ndim:
             raise ValueError(f"'{buffer.name}' has {len(buffer.shape)} dimensions, the tensor {tensor.ndim}")
@@ -155,6 +229,9 @@ def sizes_of(kernel: nodes.Kernel, tensors: "Iterable[torch.Tensor]") -> dict[no
         for extent, size in pairs:
             if isinstance(extent, nodes.Var) and values.setdefault(extent, size) != size:
                 raise ValueError(f"'{extent.name}' is both {values[extent]} and {size}")
+    missing = [var.name for var in kernel.sizes if var not in values]
+    if missing:
+        raise ValueError(f"'{missing[0]}' has no value: give it among the scalars")
     codes = {}
     for var, size in values.items():
         dtype = DTYPES.get(var.dtype)
@@ -170,4 +247,5 @@ def allocate(program: Program, buffer: nodes.Buffer, granule: int, scope: Scope)
         raise scope.unsupported(_("memory allocated with strides"))
     size = prod(shape) * dtype.size
     program.meter.keep(2 * size, scope.line)
-    return Memory(buffer.storage, torch.empty(size, dtype=torch.uint8), granule, dtype.poison)
+    data = torch.empty(size, dtype=torch.uint8)
+    return Memory(buffer.storage, data, granule, dtype.poison, checked=program.checks)

@@ -1,6 +1,6 @@
 """Runs a kernel on CPU tensors, a block at a time."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -8,13 +8,19 @@ import torch
 
 from grader.ir import nodes
 from grader.messages import _
+from grader.simulator.batch import run_batched
+from grader.simulator.births import Births, BirthWatch
 from grader.simulator.budget import Budget, Meter, OverBudget
 from grader.simulator.expressions import Affine, Code, Scope, State, integer
-from grader.simulator.faults import Fault
-from grader.simulator.memory import Memory
+from grader.simulator.faults import Fault, NotBatched
+from grader.simulator.memory import UNWRITTEN, Memory
+from grader.simulator.observe import Observer
+from grader.simulator.prepare import prepare
+from grader.simulator.printing import Printed
 from grader.simulator.program import Program, allocate, sizes_of
+from grader.simulator.recorder import Recorder
 from grader.simulator.statements import compile_statement
-from grader.simulator.survey import survey
+from grader.simulator.unwritten import find_unwritten
 
 
 @dataclass(frozen=True)
@@ -22,7 +28,8 @@ class Run:
     """What a run of a kernel did. ``written`` and ``read`` are by parameter, in the kernel's order.
 
     ``guarded`` counts the elements that copies read or wrote out of bounds and TileLang guards away: no
-    fault. Bytes are those of global memory that the kernel asks for, before any cache.
+    fault. ``prints`` are what T.print said, up to a limit; ``prints_left_out`` counts what came after. Bytes are
+    those of global memory that the kernel asks for, before any cache.
     """
 
     faults: tuple[Fault, ...]
@@ -33,6 +40,9 @@ class Run:
     global_bytes_written: int
     guarded: int
     operations: dict[str, int] = field(default_factory=dict)
+    prints: tuple[Printed, ...] = ()
+    prints_left_out: int = 0
+    births: Births | None = None
 
 
 def run(
@@ -41,17 +51,37 @@ def run(
     *,
     budget: Budget | None = None,
     outputs: Collection[int] | None = None,
+    scalars: Mapping[str, int] | None = None,
+    checks: bool = True,
+    batched: bool = True,
+    births: bool = False,
+    record: Recorder | None = None,
 ) -> Run:
     """Runs ``kernel``; ``tensors`` are its parameters, written in place.
 
-    ``outputs`` are the positions of parameters that hold nothing before the kernel writes them, so that
-    reading them earlier is a fault; by default all parameters that the kernel writes. Raises Unsupported,
-    OverBudget, and ValueError if the tensors don't fit the kernel.
+    ``scalars`` are the values of parameters that are numbers, by name.
+
+    ``outputs`` are the positions of parameters that hold nothing before the kernel writes them, and that it must
+    write in full: to read them earlier is a fault, and so is an element that no block writes. By default these are
+    all parameters that the kernel writes, but for those that it updates by atomic operations, and what is never
+    written is no fault. Raises Unsupported, OverBudget, and ValueError if the tensors don't fit the kernel.
+
+    Without ``checks`` no one watches for races, reads of what nothing has written and outputs that stay unwritten,
+    and ``written`` is empty. Where blocks race for an element, either's value may stay. Bounds, divisions and
+    assertions are still seen. With ``batched``, blocks run at once where that gives the same.
+
+    ``births``: look where NaN and infinities come from (see Births); such a run is slower, and says nothing else.
+    ``record`` is filled with the steps of one block; not both at once.
     """
+    if births and record is not None:
+        raise ValueError("a run either looks for births or is recorded")
     meter = Meter(budget or Budget())
     try:
         with torch.no_grad():
-            return _run(kernel, tensors, meter, outputs)
+            observer = BirthWatch() if births else record
+            return _run(
+                kernel, tensors, meter, outputs, scalars or {}, observer, checks, batched and observer is None
+            )
     except RecursionError:
         raise OverBudget(_("the kernel is nested too deeply for the simulator"), kernel.line) from None
     except (MemoryError, RuntimeError) as error:
@@ -68,15 +98,28 @@ def _out_of_memory(error: Exception) -> bool:
 
 
 def _run(
-    kernel: nodes.Kernel, tensors: Sequence[torch.Tensor], meter: Meter, outputs: Collection[int] | None
+    kernel: nodes.Kernel,
+    tensors: Sequence[torch.Tensor],
+    meter: Meter,
+    outputs: Collection[int] | None,
+    scalars: Mapping[str, int],
+    observer: Observer | None,
+    checks: bool,
+    batched: bool,
 ) -> Run:
     if len(tensors) != len(kernel.params):
         raise ValueError(f"the kernel has {len(kernel.params)} parameters, {len(tensors)} tensors were given")
-    buffers = survey(kernel)
-    program = Program(kernel, meter)
-    scope = Scope(program, sizes_of(kernel, tensors), line=kernel.line)
-    granules = _granules(buffers, scope)
-    _parameters(program, tensors, granules, scope)
+    kernel, buffers = prepare(kernel)
+    if batched:
+        program, sizes, granules = _launch(kernel, tensors, scalars, meter, checks, buffers)
+        _slots, extents = _grid(kernel, Scope(program, dict(sizes), line=kernel.line))
+        try:
+            run_batched(program, sizes, tensors, extents, granules, outputs)
+            return _result(program, outputs, None)
+        except NotBatched:
+            meter.forget()
+    program, sizes, granules = _launch(kernel, tensors, scalars, meter, checks, buffers, observer)
+    scope = Scope(program, sizes, line=kernel.line)
     for buffer in kernel.allocations:
         if buffer.scope == nodes.GLOBAL or buffer.storage in program.memories:
             raise scope.unsupported(_("the allocation of '{name}'").format(name=buffer.name))
@@ -84,30 +127,53 @@ def _run(
         program.memories[buffer.storage] = allocate(program, buffer, size, scope)
     slots, extents = _grid(kernel, scope)
     body = compile_statement(kernel.body, scope)
-    memories = [program.memories[buffer.storage] for buffer in kernel.params]
-    for position, memory in enumerate(memories):
-        if memory.storage in program.written:
-            meter.keep(memory.data.numel() // memory.granule * 4, kernel.line)
-            memory.track_writers(holds_input=outputs is not None and position not in outputs)
+    program.track_writers(outputs)
     state = State()
     state.vars = [0] * program.slots
     fresh = [program.memories[buffer.storage] for buffer in kernel.allocations]
+    if isinstance(observer, Recorder):
+        observer.begin(program, tuple(extents))
     _blocks(extents, slots, body, fresh, state, program)
-    written = tuple(
-        _written(
-            memory, program.arrays[buffer].shape, program.arrays[buffer].strides, program.arrays[buffer].factor
-        )
-        for buffer, memory in zip(kernel.params, memories, strict=True)
-    )
+    return _result(program, outputs, observer)
+
+
+def _launch(
+    kernel: nodes.Kernel,
+    tensors: Sequence[torch.Tensor],
+    scalars: Mapping[str, int],
+    meter: Meter,
+    checks: bool,
+    buffers: list[nodes.Buffer],
+    observer: Observer | None = None,
+) -> tuple[Program, dict[nodes.Var, Code], dict[nodes.Storage, int]]:
+    """A program with its parameters, the dynamic sizes, and the size of each storage's granules."""
+    program = Program(kernel, meter, observer, checks=checks)
+    scope = Scope(program, sizes_of(kernel, tensors, scalars), line=kernel.line)
+    granules = _granules(buffers, scope)
+    _parameters(program, tensors, granules, scope)
+    return program, scope.variables, granules
+
+
+def _result(program: Program, outputs: Collection[int] | None, observer: Observer | None) -> Run:
+    if program.checks:
+        for position in sorted(outputs or ()):
+            find_unwritten(program, program.kernel.params[position])
+    arrays = [program.arrays[buffer] for buffer in program.kernel.params]
+    memories = [array.memory for array in arrays]
     return Run(
         faults=program.faults.all(),
-        written=written,
+        written=tuple(
+            _written(array.memory, array.shape, array.strides, array.factor) for array in arrays if program.checks
+        ),
         read=tuple(memory.bytes_read > 0 for memory in memories),
-        steps=meter.steps,
+        steps=program.meter.steps,
         global_bytes_read=sum(memory.bytes_read for memory in memories),
         global_bytes_written=sum(memory.bytes_written for memory in memories),
         guarded=program.guarded,
         operations=dict(program.operations),
+        prints=program.prints.all(),
+        prints_left_out=program.prints.left_out,
+        births=observer.births(program) if isinstance(observer, BirthWatch) else None,
     )
 
 
@@ -193,7 +259,7 @@ def _blocks(
 def _written(memory: Memory, shape: tuple[int, ...], strides: tuple[int, ...], factor: int) -> torch.Tensor:
     if memory.writer is None:
         return torch.zeros(shape, dtype=torch.bool)
-    flags = memory.writer >= 0
+    flags = memory.writer != UNWRITTEN
     if factor > 1:
         flags = flags[: flags.numel() // factor * factor].view(-1, factor).any(1)
     return flags.as_strided(shape, strides).clone()

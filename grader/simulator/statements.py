@@ -6,7 +6,9 @@ import torch
 
 from grader.ir import nodes
 from grader.messages import _
+from grader.simulator.element_atomics import ATOMICS, compile_atomic
 from grader.simulator.elements import compile_store
+from grader.simulator.epochs import UPDATE
 from grader.simulator.expressions import (
     Affine,
     Axis,
@@ -18,30 +20,51 @@ from grader.simulator.expressions import (
     truth,
 )
 from grader.simulator.faults import FaultKind
+from grader.simulator.left_out import explain
 from grader.simulator.nests import Nest, iota
+from grader.simulator.printing import compile_print
 from grader.simulator.program import MAX_RANK, describe
 from grader.simulator.threads import holds_up
 from grader.simulator.tileops import TILE_OPS
+from grader.simulator.tileops.reducers import reducer_update
 
 Runner = Callable[[State], None]
 
 BARRIER = "tirx.tvm_storage_sync"
-#: Calls that order threads or memory: a walk that is sequential has that order anyway.
-NO_EFFECT = frozenset({BARRIER, "tl.sync_warp"})
-ASSERTIONS = frozenset({"tl.device_assert", "tl.device_assert_with_msg"})
+#: Calls that order threads or memory (a walk that is sequential has that order anyway), or share out registers.
+NO_EFFECT = frozenset({BARRIER, "tl.sync_warp", "tl.set_max_nreg", "tl.no_set_max_nreg"})
+#: An assumption that doesn't hold lets the compiler do anything.
+ASSERTIONS = frozenset({"tl.device_assert", "tl.device_assert_with_msg", "tirx.assume"})
 
 
 class _Break(Exception):
     """Leaves the innermost loop."""
 
 
+class _Continue(Exception):
+    """Leaves the innermost loop's iteration."""
+
+
+JUMPS: dict[str, type[Exception]] = {
+    "tirx.break_loop": _Break,
+    "tl.loop_break": _Break,
+    "tirx.continue_loop": _Continue,
+}
+
+
 def compile_statement(node: nodes.Stmt, scope: Scope) -> Runner:
+    runner = _compile(node, scope)
+    observer = scope.program.observer
+    return runner if observer is None else observer.around(node, runner, scope)
+
+
+def _compile(node: nodes.Stmt, scope: Scope) -> Runner:
     scope.line = node.line or scope.line
     scope.program.charge_compilation(scope.line)
     match node:
         case nodes.Seq():
             return _sequence(node, scope)
-        case nodes.Swizzle(body=body):
+        case nodes.Swizzle(body=body) | nodes.Hint(body=body):
             return compile_statement(body, scope)
         case nodes.Store():
             return compile_store(node, scope)
@@ -64,7 +87,9 @@ def _sequence(node: nodes.Seq, scope: Scope) -> Runner:
     runners, bound = [], []
     for item in node.body:
         if isinstance(item, nodes.Bind):
-            runners.append(_bind(item, scope))
+            runner = _bind(item, scope)
+            observer = scope.program.observer
+            runners.append(runner if observer is None else observer.around(item, runner, scope))
             bound.append(item.var)
         else:
             runners.append(compile_statement(item, scope))
@@ -77,7 +102,19 @@ def _sequence(node: nodes.Seq, scope: Scope) -> Runner:
         for runner in runners:
             runner(state)
 
-    return run
+    def run_while_here(state: State) -> None:
+        """In a loop of a nest: iterations of the nest may leave it on the way."""
+        outer = state.mask
+        for runner in runners:
+            runner(state)
+            if state.left is not None:
+                here = ~state.left if outer is None else ~state.left & outer
+                if not bool(here.any()):
+                    break
+                state.mask = here
+        state.mask = outer
+
+    return run_while_here if scope.nest is not None and scope.loops else run
 
 
 def _variable(var: nodes.Var, code: Code, scope: Scope) -> int:
@@ -128,9 +165,9 @@ def _evaluate(value: nodes.Expr, scope: Scope) -> Runner:
         case nodes.Const():
             return lambda state: None
         case nodes.Call(op=op) if op in TILE_OPS:
-            if scope.rank:
+            if scope.nest is not None:
                 raise scope.unsupported(_("'{op}' inside T.Parallel").format(op=op.rpartition(".")[2]))
-            return _then_barrier(TILE_OPS[op](value, scope), value, scope)
+            return _then_barrier(scope.program.tile_op(op, TILE_OPS[op])(value, scope), value, scope)
         case nodes.Call(op=op, args=(nodes.Text(value="shared" | "shared.dyn"),)) if op == BARRIER:
             threads = scope.program.threads
             return lambda state: threads.barrier()
@@ -138,19 +175,40 @@ def _evaluate(value: nodes.Expr, scope: Scope) -> Runner:
             return lambda state: None
         case nodes.Call(op=op) if op in ASSERTIONS and value.args:
             return _assertion(value, scope)
-        case nodes.Call(op="tirx.break_loop") if scope.loops and not scope.rank:
-
-            def leave(state: State) -> None:
-                raise _Break
-
-            return leave
+        case nodes.Call(op=op) if op in ATOMICS:
+            return compile_atomic(value, scope).run
+        case nodes.Call(op=op) if op == UPDATE:
+            return reducer_update(value, scope)
+        case nodes.Print():
+            return compile_print(value, scope)
+        case nodes.Call(op=op) if op in JUMPS and scope.loops:
+            return _leave(JUMPS[op]) if scope.nest is None else _leave_in_nest(JUMPS[op], scope)
         case nodes.Call(op=op):
-            raise scope.unsupported(_("the operator '{op}'").format(op=op))
+            raise scope.unsupported(explain(op))
     raise scope.unsupported(_("the statement '{what}'").format(what=describe(value)))
 
 
+def _leave(jump: type[Exception]) -> Runner:
+    def run(state: State) -> None:
+        raise jump
+
+    return run
+
+
+def _leave_in_nest(jump: type[Exception], scope: Scope) -> Runner:
+    everywhere = (1,) * scope.rank
+
+    def run(state: State) -> None:
+        leaving = torch.ones(everywhere, dtype=torch.bool) if state.mask is None else state.mask
+        state.left = leaving if state.left is None else state.left | leaving
+        if jump is _Break:
+            state.broke = leaving if state.broke is None else state.broke | leaving
+
+    return run
+
+
 def _then_barrier(runner: Runner, node: nodes.Expr | nodes.Stmt, scope: Scope) -> Runner:
-    if not holds_up(node):
+    if not scope.program.watches_threads or not holds_up(node):
         return runner
     threads = scope.program.threads
 
@@ -181,6 +239,8 @@ def _assertion(call: nodes.Call, scope: Scope) -> Runner:
 def _if(node: nodes.If, scope: Scope) -> Runner:
     condition = truth(node.condition, scope)
     test, meter, line, size, nest = condition.truth(), scope.program.meter, scope.line, condition.size, scope.nest
+    if nest is None:
+        test = scope.program.decided(test)
     then = compile_statement(node.then, scope)
     otherwise = None if node.otherwise is None else compile_statement(node.otherwise, scope)
 
@@ -214,9 +274,12 @@ def _for(node: nodes.For, scope: Scope) -> Runner:
     if not low.dtype.is_int or not extent.dtype.is_int or not dtype.is_int:
         raise scope.unsupported(_("a loop over something that is no integer"))
     start, stop, meter, line, wrap = low.run, extent.run, scope.program.meter, scope.line, dtype.wrap
-    code = Code(dtype, start, varies=low.varies)
+    if scope.nest is None:
+        start, stop = scope.program.decided(start), scope.program.decided(stop)
+    varies = low.varies and scope.nest is not None
+    code = Code(dtype, start, varies)
     slot = _variable(node.var, code, scope)
-    if not low.varies:
+    if not varies:
         code.affine = Affine(code.run, (0,) * scope.rank)
     scope.loops += 1
     body = compile_statement(node.body, scope)
@@ -229,60 +292,104 @@ def _for(node: nodes.For, scope: Scope) -> Runner:
             for value in range(first, first + stop(state)):
                 meter.spend(line)
                 state.vars[slot] = wrap(value)
-                body(state)
+                try:
+                    body(state)
+                except _Continue:
+                    continue
         except _Break:
             pass
 
-    def run_masked(state: State) -> None:
+    def run_in_nest(state: State) -> None:
         first, count = start(state), stop(state)
-        outer = state.mask
+        turns = _Turns(state)
         counts = count if isinstance(count, torch.Tensor) else torch.full((1,) * scope_rank, count)
         for step in range(int(counts.max())):
             meter.spend(line, nest.iterations)
-            active = counts > step if outer is None else (counts > step) & outer
-            if not bool(active.any()):
+            if not turns.begin(counts > step):
                 break
-            state.mask = None if bool(active.all()) else active
             shifted = first + step
             state.vars[slot] = dtype.settle(shifted) if isinstance(shifted, torch.Tensor) else wrap(shifted)
             body(state)
-        state.mask = outer
+            turns.end()
+        turns.over()
 
     nest, scope_rank = scope.nest, scope.rank
-    return run_masked if low.varies or extent.varies else run
+    return run_in_nest if nest is not None and (low.varies or extent.varies or _jumps(node.body)) else run
+
+
+def _jumps(body: nodes.Stmt) -> bool:
+    return any(isinstance(part, nodes.Call) and part.op in JUMPS for part in nodes.walk(body))
+
+
+class _Turns:
+    """The turns of a loop in a nest, whose iterations leave it at different times."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.outer = (state.mask, state.left, state.broke)
+        self.inside = state.mask  # the nest's iterations that are still in the loop
+        state.left = state.broke = None
+
+    def begin(self, go_on: torch.Tensor) -> bool:
+        """A turn for the iterations still inside that ``go_on``: is there any?"""
+        active = go_on if self.inside is None else go_on & self.inside
+        if not bool(active.any()):
+            return False
+        self.inside = self.state.mask = None if bool(active.all()) else active
+        return True
+
+    def end(self) -> None:
+        state = self.state
+        if state.broke is not None:
+            self.inside = ~state.broke if self.inside is None else self.inside & ~state.broke
+        state.left = state.broke = None
+
+    def over(self) -> None:
+        self.state.mask, self.state.left, self.state.broke = self.outer
 
 
 def _while(node: nodes.While, scope: Scope) -> Runner:
     condition = truth(node.condition, scope)
     test, meter, line, size, nest = condition.truth(), scope.program.meter, scope.line, condition.size, scope.nest
+    if nest is None:
+        test = scope.program.decided(test)
     scope.loops += 1
     body = compile_statement(node.body, scope)
     scope.loops -= 1
 
     def run(state: State) -> None:
-        outer = state.mask
         try:
             while True:
-                meter.spend(line, size * nest.iterations if nest is not None else size)
-                chosen = test(state)
-                if isinstance(chosen, bool):
-                    if not chosen:
-                        break
-                else:
-                    mask = chosen if state.mask is None else chosen & state.mask
-                    if not bool(mask.any()):
-                        break
-                    state.mask = mask
-                body(state)
+                meter.spend(line, size)
+                if not test(state):
+                    break
+                try:
+                    body(state)
+                except _Continue:
+                    continue
         except _Break:
             pass
-        state.mask = outer
 
-    return run
+    def run_in_nest(state: State) -> None:
+        turns = _Turns(state)
+        while True:
+            meter.spend(line, size * nest.iterations)
+            state.mask = turns.inside
+            chosen = test(state)
+            if isinstance(chosen, bool):
+                chosen = torch.full(everywhere, chosen)
+            if not turns.begin(chosen):
+                break
+            body(state)
+            turns.end()
+        turns.over()
+
+    everywhere = (1,) * scope.rank
+    return run if nest is None else run_in_nest
 
 
 def _parallel(node: nodes.For, scope: Scope) -> Runner:
-    outermost = scope.rank == 0
+    outermost = scope.nest is None
     low, extent = (
         integer(node.min, scope, _("a T.Parallel start")),
         integer(node.extent, scope, _("a T.Parallel extent")),
@@ -294,9 +401,10 @@ def _parallel(node: nodes.For, scope: Scope) -> Runner:
     inner = scope
     if outermost:
         nest = Nest(node, scope.program)
-        if nest.rank > MAX_RANK:
+        if nest.depth > MAX_RANK:
             raise scope.unsupported(_("more than {limit} nested T.Parallel loops").format(limit=MAX_RANK))
-        inner = Scope(scope.program, dict(scope.variables), nest.rank, [], nest, line)
+        inner = scope.inside(nest, nest.depth)
+        nest.axis_codes = [*scope.program.lead_codes(nest.rank)]
     nest: Nest = inner.nest
     axis, rank = len(inner.axes), inner.rank
     known = extent.constant
@@ -316,7 +424,7 @@ def _parallel(node: nodes.For, scope: Scope) -> Runner:
     inner.axes.pop()
     del inner.variables[node.var]
     if outermost:
-        nest.compiled(_axes(node, scope))
+        nest.compiled([*scope.axes, *_axes(node, scope)])
     start_at, count_of, carrier = low.run, extent.run, dtype.carrier
 
     def run(state: State) -> None:

@@ -1,7 +1,6 @@
 """What the simulator's tests share: kernels are traced by TileLang and read, as a submission is."""
 
 import functools
-import inspect
 
 import pytest
 import torch
@@ -34,15 +33,3 @@ def simulate():
         return result
 
     return simulate
-
-
-@pytest.fixture
-def line_of():
-    """line_of(marker) -> the number of the line of the calling test's file that ends in ``# marker``."""
-
-    def line_of(marker: str) -> int:
-        file = inspect.stack()[1].filename
-        with open(file) as source:
-            return next(n for n, line in enumerate(source, 1) if line.rstrip().endswith(f"# {marker}"))
-
-    return line_of

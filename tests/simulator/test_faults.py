@@ -300,6 +300,141 @@ def test_reading_what_another_block_wrote(simulate):
     assert [s[:2] + s[3:] for s in seen(result)] == [("race", "Y", (1, 0, 0), (0,), 3)]
 
 
+def _shifted(n: int, distance: int):
+    @T.prim_func
+    def main(X: T.Tensor((n,), "float32")):
+        with T.Kernel(T.ceildiv(n, 8), threads=32) as bx:
+            ahead = T.alloc_fragment((8,), "float32")
+            for i in T.Parallel(8):
+                ahead[i] = T.if_then_else(bx * 8 + i + distance < n, X[bx * 8 + i + distance], 0.0)
+            for i in T.Parallel(8):
+                X[bx * 8 + i] = ahead[i]  # in place
+
+    return main
+
+
+def test_writing_what_another_block_has_read(simulate, line_of):
+    x = torch.arange(32.0)
+    result = simulate(_shifted(32, 3), x, faulty=True, outputs=())
+    # Blocks 0 to 2 read the first three elements of the next block's, which that one writes.
+    assert seen(result) == [("race", "X", line_of("in place"), (1, 0, 0), (8,), 9)]
+    assert torch.equal(x, torch.cat((torch.arange(3.0, 32.0), torch.zeros(3))))
+    simulate(_shifted(32, 0), x, outputs=())
+
+
+def test_a_block_may_write_what_only_it_has_read(simulate):
+    @T.prim_func
+    def main(X: T.Tensor((32, 32), "float16")):
+        with T.Kernel(2, 2, threads=32) as (bx, by):
+            tile = T.alloc_shared((16, 16), "float16")
+            T.copy(X[by * 16, bx * 16], tile)
+            for i, j in T.Parallel(16, 16):
+                X[by * 16 + i, bx * 16 + j] = X[by * 16 + i, bx * 16 + j] + tile[i, j]
+            T.copy(tile, X[by * 16, bx * 16])
+
+    x = torch.randn(32, 32).half()
+    before = x.clone()
+    simulate(main, x, outputs=())
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_tile_that_another_block_has_read(simulate, line_of, transposed):
+    """A transposition in place: on the diagonal a block meets only itself."""
+
+    @T.prim_func
+    def main(X: T.Tensor((32, 32), "float32")):
+        with T.Kernel(2, 2, threads=32) as (bx, by):
+            tile = T.alloc_shared((16, 16), "float32")
+            T.copy(X[by * 16, bx * 16], tile)
+            if transposed:
+                T.copy(tile, X[bx * 16, by * 16])  # to the other side
+            else:
+                T.copy(tile, X[by * 16, bx * 16])
+
+    result = simulate(main, torch.randn(32, 32), faulty=True, outputs=())
+    races = seen(result)
+    if not transposed:
+        assert not races
+        return
+    # Block (1, 0) overwrites what block (0, 1) reads, which finds that out when it comes to read it, and
+    # overwrites in turn what block (1, 0) has read.
+    assert races[1] == ("race", "X", line_of("to the other side"), (0, 1, 0), (0, 16), 256)
+    assert [race[3:] for race in races] == [((0, 1, 0), (16, 0), 256), ((0, 1, 0), (0, 16), 256)]
+
+
+def test_reads_of_inactive_iterations_do_not_count(simulate):
+    @T.prim_func
+    def main(X: T.Tensor((32,), "float32")):
+        with T.Kernel(4, threads=32) as bx:
+            for i in T.Parallel(16):
+                if bx * 8 + i < T.min(bx * 8 + 8, 32):
+                    X[bx * 8 + i] = X[bx * 8 + i] + 1.0
+
+    simulate(main, torch.zeros(32), outputs=())
+
+
+def test_a_sliding_window_that_is_read_and_overwritten(simulate, line_of):
+    """Several iterations read one element; the blocks' windows overlap by two."""
+
+    @T.prim_func
+    def main(X: T.Tensor((32,), "float32"), Y: T.Tensor((30, 3), "float32")):
+        with T.Kernel(3, threads=32) as bx:
+            for i, j in T.Parallel(10, 3):
+                Y[bx * 10 + i, j] = X[bx * 10 + i + j]
+            for i in T.Parallel(10):
+                X[bx * 10 + i] = 0.0  # overwrite
+
+    x, y = torch.randn(32), torch.zeros(30, 3)
+    windows = x.clone().unfold(0, 3, 1)
+    result = simulate(main, x, y, faulty=True, outputs=(1,))
+    assert seen(result) == [("race", "X", line_of("overwrite"), (1, 0, 0), (10,), 4)]
+    assert torch.equal(y, windows)
+
+
+def test_output_elements_that_are_never_written(simulate, line_of):
+    @T.prim_func
+    def main(X: T.Tensor((40,), "float32"), Y: T.Tensor((40,), "float32"), Z: T.Tensor((2, 3), "float32")):
+        with T.Kernel(2, threads=32) as bx:
+            for i in T.Parallel(16):
+                Y[bx * 16 + i] = X[bx * 16 + i]  # too few
+                if bx == 0 and i == 5:
+                    Y[39] = 1.0  # the last
+
+    tensors = torch.randn(40), torch.full((40,), NAN), torch.full((2, 3), NAN)
+    result = simulate(main, *tensors, faulty=True, outputs=(1, 2))
+    assert seen(result) == [
+        ("unwritten", "Y", line_of("the last"), (), (32,), 7),
+        ("unwritten", "Z", result.faults[1].line.number, (), (0, 0), 6),
+    ]
+    assert result.faults[0].expression == "Y[39] = 1"
+    assert simulate(main, *tensors).faults == ()  # nobody said that Y is an output
+
+
+def test_a_copy_that_leaves_out_a_part_of_the_output(simulate, line_of):
+    @T.prim_func
+    def main(X: T.Tensor((24, 24), "float16"), Y: T.Tensor((24, 24), "float16")):
+        with T.Kernel(1, 2, threads=32) as (_bx, by):
+            tile = T.alloc_shared((16, 16), "float16")
+            T.copy(X[by * 16, 0], tile)
+            T.copy(tile, Y[by * 16, 0])  # one column of tiles
+
+    result = simulate(main, torch.randn(24, 24).half(), torch.zeros(24, 24).half(), faulty=True, outputs=(1,))
+    assert seen(result) == [("unwritten", "Y", line_of("one column of tiles"), (), (0, 16), 24 * 8)]
+
+
+def test_half_an_element_is_no_element(simulate):
+    @T.prim_func
+    def main(Y: T.Tensor((4,), "int32")):
+        with T.Kernel(1, threads=32) as _bx:
+            halves = T.view(Y, (8,), "int16")
+            for i in T.Parallel(7):
+                halves[i] = T.cast(i, "int16")
+
+    result = simulate(main, torch.zeros(4, dtype=torch.int32), faulty=True, outputs=(0,))
+    assert [fault[0:2] + fault[4:] for fault in seen(result)] == [("unwritten", "Y", (3,), 1)]
+
+
 def test_statements_that_every_thread_runs(simulate, line_of):
     @T.prim_func
     def main(Y: T.Tensor((4,), "float32")):
