@@ -79,9 +79,7 @@ def run(cases: Sequence[Case], workers: int, seconds: float, out: Path, part: tu
         print("no CUDA device: nothing is run", file=sys.stderr)
         return 2
     here = ordered(cases)[part[0] - 1 :: part[1]]
-    results = {
-        case.name: CardResult(case.name, case.construct, case.dtype, list(case.shape)) for case in here
-    }
+    results = {case.name: CardResult(case.name, case.construct, case.dtype, list(case.shape)) for case in here}
     with tempfile.TemporaryDirectory() as logs:
         state = _Run(deque(here), results, time.monotonic() + seconds, Path(logs))
         try:
