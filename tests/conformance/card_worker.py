@@ -135,7 +135,7 @@ def judge(
     from . import simulated as by_simulator
     from .bounded import apart
 
-    status, share, detail = by_simulator.judge(built, outputs, card=True)
+    status, share, detail = by_simulator.judge(built, outputs)
     found: dict[str, object] = {"status": status, "share": share, "detail": detail}
     if not intact:
         return found | {"status": "wrong", "detail": "it wrote around an output"}
