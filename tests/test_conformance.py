@@ -112,7 +112,9 @@ def test_runs_of_parts_make_one_page(tmp_path):
     from conformance.markdown import page
 
     def record(**statuses: str) -> Path:
-        results = [vars(card.CardResult(name, "T.copy", "float32", [1], status)) for name, status in statuses.items()]
+        results = [
+            vars(card.CardResult(name, "T.copy", "float32", [1], status)) for name, status in statuses.items()
+        ]
         file = tmp_path / f"{len(list(tmp_path.iterdir()))}.json"
         file.write_text(json.dumps({"facts": {"card": "a card"}, "results": results}))
         return file

@@ -145,7 +145,9 @@ def _work_off(state: Run, count: int) -> None:
             if worker.connection in ready:
                 _hear(state, worker)
             elif time.monotonic() > worker.deadline:
-                _lose(state, worker, "hung", f"no end within {state.case_seconds:.0f} s while it was {worker.stage}")
+                _lose(
+                    state, worker, "hung", f"no end within {state.case_seconds:.0f} s while it was {worker.stage}"
+                )
         if time.monotonic() - reported > 15:
             reported = time.monotonic()
             done = sum(result.status != NOT_RUN for result in state.results.values())

@@ -1,6 +1,6 @@
 """A worker of the card's run: compiles, launches and compares one case after another.
 
-It says at each step what it is about to do, so that its end, whatever it was, can be put down to a case and a step.
+It says at each step what it is about to do, so that its end, whatever it was, is put down to a case and a step.
 """
 
 import os
@@ -112,7 +112,8 @@ class _Case:
         launch(*inputs, *(tensor for tensor, _memory in outputs))
         torch.cuda.synchronize()
         intact = all(
-            bool((memory[:MARGIN] == FILL).all() and (memory[-MARGIN:] == FILL).all()) for _tensor, memory in outputs
+            bool((memory[:MARGIN] == FILL).all() and (memory[-MARGIN:] == FILL).all())
+            for _tensor, memory in outputs
         )
         return [tensor.cpu() for tensor, _memory in outputs], intact
 
@@ -148,7 +149,10 @@ def judge(
         same += int((bits(one) == bits(other)).sum())
         total += one.numel()
         if count and status == "right":
-            found |= {"status": "apart", "detail": f"{count} of {one.numel()} elements differ from the simulator's"}
+            found |= {
+                "status": "apart",
+                "detail": f"{count} of {one.numel()} elements differ from the simulator's",
+            }
     if found["status"] == "right" and why:
         found |= {"status": "apart", "detail": why}
     return found | {"apart": worst, "identical": same / total if total else 1.0}
