@@ -10,6 +10,7 @@ import torch
 from grader.ir import nodes, show
 from grader.messages import _
 from grader.simulator.budget import Meter, OverBudget
+from grader.simulator.counters import Counters
 from grader.simulator.dtypes import DTYPES, DType
 from grader.simulator.expressions import Code, Evaluator, Scope, State, compile_expression, constant
 from grader.simulator.faults import FaultKind, Faults, Unsupported
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from grader.simulator.elements import Access
+    from grader.simulator.operations import Origin
 
 TileOp = Callable[[nodes.Call, Scope], Callable[[State], None]]
 
@@ -54,8 +56,8 @@ class Program:
         self.pipelined = _in_pipelines(kernel.body)
         self.thread_variables = frozenset(kernel.thread_vars)
         self.slots = 0
-        self.guarded = 0
-        self.operations: dict[str, int] = {}
+        self.counters = Counters()
+        self.origins: dict[nodes.Var, Origin] = {}  # of variables
         self.prints = Prints()
         self.read: set[nodes.Storage] = set()
         self.written: set[nodes.Storage] = set()
