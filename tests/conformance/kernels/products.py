@@ -315,7 +315,12 @@ def gemm_of_two_warpgroups(dtype, shape):
 
 
 @conforms(
-    "T.im2col: a convolution", dtypes=["float16"], shapes=[(1, 8, 8, 32, 64), (2, 12, 6, 64, 32)], pad=(0, 1)
+    "T.im2col: a convolution",
+    dtypes=["float16"],
+    shapes=[(1, 8, 8, 32, 64), (2, 12, 6, 64, 32)],
+    # TileLang tells the copy engine the wrong corners of the image, unless the output has the image's size.
+    refused=lambda pad, **_: "whose padding is not" if pad == 0 else "",
+    pad=(0, 1),
 )
 def convolution(dtype, shape, pad):
     """NHWC image by KKCF filter, 3 × 3, into N·OH·OW × F."""
