@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from conformance import card, simulated
+from conformance import card, card_worker, simulated
 from conformance.bounded import Bounded, bounded, excess, product
 from conformance.command import select
-from conformance.registry import CASES, Built, Case, draw, out
+from conformance.registry import CASES, Built, Case, built, draw, out
 from scripted_workers import dead_worker, scripted_worker
 
 CASES_OF: dict[str, list[Case]] = {}
@@ -96,6 +96,40 @@ def test_one_case_is_one_row_whatever_it_does():
         "good-3": "right",
     }
     assert "exit status 9 while it was running: a last word" in found["crash-1"]["detail"]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float16", "float8_e5m2", "uint32", "int64"])
+def test_tensors_lie_between_margins_as_they_were(dtype):
+    tensor = draw(dtype, (6, 10))[1:4, :8].transpose(0, 1)
+    copy, memory = card_worker.between_margins(tensor, "cpu")
+    assert copy.stride() == tensor.stride()
+    assert torch.equal(card_worker.bits(copy), card_worker.bits(tensor))
+    copy.fill_(0)
+    assert card_worker.untouched(memory)
+    memory[-1] = 0
+    assert not card_worker.untouched(memory)
+
+
+def test_the_card_is_judged_by_float64_first_and_then_by_the_simulator():
+    x = draw("float32", (64,))
+    made = built(None, [], out((bounded(x) + 1.0).rounded(torch.float32), "float32"))
+    right = x + 1
+    near = torch.nextafter(right, torch.full_like(right, 100))
+
+    def status(result: torch.Tensor, simulated: torch.Tensor | None, **changed) -> str:
+        options = {"intact": True, "why": ""} | changed
+        simulation = None if simulated is None else [simulated]
+        found = card_worker.judge(made, [result], options["intact"], simulation, options["why"])
+        return found["status"]
+
+    assert status(right, right) == "right"
+    assert status(right + 1e-3, right) == "wrong"
+    assert status(right, right + 1e-3) == "apart"
+    assert status(right, None, why="no such operator") == "no simulator"
+    assert status(right, right, why="the simulator found a race") == "apart"
+    assert status(right, right, intact=False) == "wrong"
+    found = card_worker.judge(made, [right], True, [torch.cat((near[:16], right[16:]))], "")
+    assert found["identical"] == 0.75
 
 
 def test_no_case_is_begun_when_time_is_over():
