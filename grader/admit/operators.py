@@ -282,6 +282,25 @@ class _Operators:
         self._options(call.annotations, spec.options)
         if call.op == "tl.tileop.gemm":
             self._gemm(call)
+        if call.op == "tl.tileop.reduce":
+            self._reduction(call)
+
+    def _reduction(self, call: nodes.Call) -> None:
+        """The target must be the source without the dimension that is reduced, or with 1 in its place."""
+        source, target, _kind, dim, *_options = call.args
+        sizes, found = constants(source.extents), constants(target.extents)
+        axis = dim.value if isinstance(dim, nodes.Const) and type(dim.value) is int else -1
+        if sizes is None or found is None:
+            return  # dynamic: only a run can tell
+        kept = (*sizes[:axis], *sizes[axis + 1 :])
+        if not 0 <= axis < len(sizes) or found not in (kept or (1,), (*sizes[:axis], 1, *sizes[axis + 1 :])):
+            raise Refused(
+                _(
+                    "the tiles of a reduction along dimension {dim} don't fit together: {source} into {target}"
+                ).format(dim=show(dim), source=_extents(source), target=_extents(target)),
+                self.line,
+                _("A reduction along dimension 1 of an M×N tile gives M values, along dimension 0 gives N."),
+            )
 
     def _gemm(self, call: nodes.Call) -> None:
         """Everything that a gemm says beside its tiles must follow from them: the compiler believes it."""
