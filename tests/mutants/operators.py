@@ -314,7 +314,7 @@ def _grid(kernel: nodes.Kernel) -> Iterator[Change]:
 
 
 def _is_option(place: Place) -> bool:
-    """Is this an argument of a tile operation that says how, a tile's extent, or an index that is shifted anyway?"""
+    """Is this an option of a tile operation, a tile's extent, or an index that is shifted anyway?"""
     if isinstance(place.parent, nodes.Region | nodes.Load) or place.path[-1][0] == "indices":
         return True
     if isinstance(place.parent, nodes.Call) and place.parent.op in ("tl.tileop.gemm", "tl.tileop.reduce"):

@@ -1,6 +1,6 @@
 """Mutants of right kernels fail the judge, or are right after all, and somebody knows why.
 
-Here every fifth mutant is judged; ``make mutants`` judges all of them and prints the table.
+Here every tenth mutant is judged; ``make mutants`` judges all of them and prints the table.
 """
 
 from collections import Counter
@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from grader import ir
+from grader.ir import nodes
 from mutants.campaign import named, run
 from mutants.equivalents import KNOWN
 from mutants.judging import judge, traced
@@ -15,7 +16,7 @@ from mutants.operators import OPERATORS, mutants
 from mutants.rewriting import places, rewritten, with_node
 from mutants.tasks import TASKS
 
-EVERY = 5
+EVERY = 10
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
@@ -36,7 +37,7 @@ def test_several_blocks_at_once_find_the_same(task):
     kernels = traced(task.name)
     shape = task.kernel.shapes[0].name
     assert not judge(task, kernels, batched=False).failed
-    for _name, mutant in named(task)[:: 8 * EVERY]:
+    for _name, mutant in named(task)[:: 4 * EVERY]:
         changed = dict(kernels) | {shape: mutant.make()}
         together, alone = judge(task, changed), judge(task, changed, batched=False)
         assert (together.kind, together.evidence, together.line) == (alone.kind, alone.evidence, alone.line)
@@ -58,12 +59,12 @@ def test_names_are_unique_and_the_table_of_reasons_has_no_stale_entry(task):
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_a_mutant_differs_from_its_kernel_in_one_place(task):
+def test_every_mutant_is_another_kernel(task):
     right = traced(task.name)[task.kernel.shapes[0].name]
     text = ir.write(right, lines=False)
-    for mutant in mutants(right):
-        assert mutant.make() is not right
-    assert ir.write(right, lines=False) == text  # the kernel itself is as it was
+    for _name, mutant in named(task)[::EVERY]:
+        assert ir.write(mutant.make(), lines=False) != text, mutant
+    assert ir.write(right, lines=False) == text  # which itself is as it was
 
 
 def test_rewriting_nothing_changes_nothing():
@@ -72,11 +73,11 @@ def test_rewriting_nothing_changes_nothing():
     found = list(places(kernel))
     assert len({place.path for place in found}) == len(found)
     for place in found:
-        assert with_node(kernel.body, place.path, place.node) is not kernel.body
-        again = kernel.body
+        there = nodes.Evaluate(None, nodes.Const("int32", 7))
+        again = with_node(kernel.body, place.path, there)
         for name, number in place.path:
             again = getattr(again, name) if number is None else getattr(again, name)[number]
-        assert again is place.node
+        assert again is there
 
 
 def test_a_reduction_along_another_dimension_is_refused():
