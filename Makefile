@@ -6,7 +6,7 @@ PORT   ?= 8888
 READY  := $(VENV)/.installed-from-lock
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab demo test conformance labs lint lock clean
+.PHONY: help setup lab demo test conformance mutants labs lint lock clean
 
 help:            ## Say what can be made.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -28,6 +28,9 @@ test: $(READY)   ## Run the tests.
 
 conformance: $(READY) ## Run a kernel for every construct of the language on the simulator, and print the table.
 	@$(BIN)/python -m tests.conformance
+
+mutants: $(READY) ## Judge some 3000 wrong kernels, and print what gives each of them away.
+	@PYTHONPATH=tests $(BIN)/python -m mutants
 
 labs: $(READY)   ## Make labs/ from solutions/.
 	@$(BIN)/tilelab build

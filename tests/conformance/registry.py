@@ -49,7 +49,8 @@ class Case:
     """One kernel at one shape and dtype. ``construct`` is its row in the table.
 
     ``refused``: the simulator must refuse it by this name, because the card's answer is no guide.
-    ``uncompilable``: why TileLang 0.1.15 itself can't compile it; it is then listed, and not run.
+    ``uncompilable``: why TileLang 0.1.15 itself can't compile it, in its own words, or in nvcc's after "nvcc:"; it
+    is then listed, and not run.
     ``off_card``: why it isn't run on the card.
     """
 
