@@ -459,6 +459,8 @@ class _Reader:
             case "tirx.SeqStmt":
                 items = tuple(self.stmt(item) for item in self.array(self.ref(data, "seq")))
                 return nodes.Seq(line, settle(items))
+            case "tirx.Bind" if self._names_region(data):
+                return nodes.Evaluate(line, nodes.Const("int32", 0))
             case "tirx.Bind":
                 return nodes.Bind(line, self.var(self.ref(data, "var")), self.expr(self.ref(data, "value")))
             case "tirx.Evaluate":
@@ -488,6 +490,19 @@ class _Reader:
                 return self._attribute(data)
             case _:
                 self.unexpected(index)
+
+    def _names_region(self, data: dict[str, Any]) -> bool:
+        """``here = A[i : i + 16, 0:8]``: a name for Python alone. Where it is used, TileLang writes the region.
+
+        Its dtype is that of a vector, which no other variable may have, so that it can't be used as one either.
+        """
+        dtype = self.fields(self.ref(data, "var"), "tirx.Var").get("dtype")
+        element, _x, lanes = dtype.rpartition("x") if isinstance(dtype, str) else ("", "", "")
+        return (
+            element in _DTYPES
+            and lanes.isdecimal()
+            and self.graph.type_of(self.ref(data, "value")) == ("tirx.BufferLoad")
+        )
 
     def _for(self, data: dict[str, Any]) -> nodes.Stmt:
         kind = data.get("kind")
