@@ -22,6 +22,7 @@ MAX_TREE = 500_000  # nodes in the tree, shared ones counted at each use
 MAX_DEPTH = 250
 MAX_NAME = 64
 MAX_LINE = 10**6
+DEFAULT_THREADS = 128  # a block, where T.Kernel is given none: what TileLang's compiler for CUDA takes then
 
 _DTYPES = frozenset(nodes.ITEM_SIZE) | {"handle"}
 _SCOPES = frozenset(
@@ -459,7 +460,7 @@ class _Reader:
             case "tirx.SeqStmt":
                 items = tuple(self.stmt(item) for item in self.array(self.ref(data, "seq")))
                 return nodes.Seq(line, settle(items))
-            case "tirx.Bind" if self._names_region(data):
+            case "tirx.Bind" if self._names_a_region(data):
                 return nodes.Evaluate(line, nodes.Const("int32", 0))
             case "tirx.Bind":
                 return nodes.Bind(line, self.var(self.ref(data, "var")), self.expr(self.ref(data, "value")))
@@ -491,18 +492,13 @@ class _Reader:
             case _:
                 self.unexpected(index)
 
-    def _names_region(self, data: dict[str, Any]) -> bool:
-        """``here = A[i : i + 16, 0:8]``: a name for Python alone. Where it is used, TileLang writes the region.
-
-        Its dtype is that of a vector, which no other variable may have, so that it can't be used as one either.
-        """
-        dtype = self.fields(self.ref(data, "var"), "tirx.Var").get("dtype")
-        element, _x, lanes = dtype.rpartition("x") if isinstance(dtype, str) else ("", "", "")
-        return (
-            element in _DTYPES
-            and lanes.isdecimal()
-            and self.graph.type_of(self.ref(data, "value")) == ("tirx.BufferLoad")
-        )
+    def _names_a_region(self, data: dict[str, Any]) -> bool:
+        """``here = X[0:16]``: a let of a slice, which nothing refers to; whoever uses it has the slice itself."""
+        var, value = self.ref(data, "var"), self.ref(data, "value")
+        if self.graph.type_of(var) != "tirx.Var" or self.graph.type_of(value) != "tirx.BufferLoad":
+            return False
+        name, _x, lanes = str(self.graph.data(var).get("dtype")).rpartition("x")
+        return name in nodes.ITEM_SIZE and lanes.isdecimal()
 
     def _for(self, data: dict[str, Any]) -> nodes.Stmt:
         kind = data.get("kind")
@@ -655,15 +651,20 @@ class _Reader:
 
     def _block_options(self, index: int) -> tuple[tuple[int, int, int], tuple[nodes.Layout, ...], dict[str, Any]]:
         """Threads a block, layouts, and what else T.Kernel's block says of buffers: fields of nodes.Kernel."""
-        threads: tuple[int, ...] = ()
+        threads: tuple[int, ...] = (DEFAULT_THREADS, 1, 1)
         layouts: tuple[nodes.Layout, ...] = ()
         marks: dict[str, Any] = {}
         for key, value in self._named(index):
             match key:
                 case "tl.launch_threads":
                     counts = self._option(value)
-                    if isinstance(counts, tuple) and all(type(n) is int and n > 0 for n in counts):
-                        threads = counts
+                    if (
+                        not isinstance(counts, tuple)
+                        or len(counts) != 3
+                        or not all(type(n) is int and n > 0 for n in counts)
+                    ):
+                        self.refuse(_("the kernel's number of threads can't be read"))
+                    threads = counts
                 case "layout_map":
                     layouts = tuple(self._layout(k, v) for k, v in self.pairs(value))
                 case "safe_value_map":
@@ -679,8 +680,6 @@ class _Reader:
                     self.refuse(
                         _("the kernel uses the annotation '{name}', which can't be judged").format(name=other)
                     )
-        if len(threads) != 3:
-            self.refuse(_("the kernel's number of threads can't be read"))
         return (threads[0], threads[1], threads[2]), layouts, marks
 
     def _storages(self, index: int) -> tuple[nodes.Storage, ...]:

@@ -25,6 +25,7 @@ from grader.ir import nodes
 from grader.simulator import functions
 from grader.simulator.batched_tiles import BATCHED_TILE_OPS
 from grader.simulator.budget import WORK_PER_STEP, Meter
+from grader.simulator.counters import Counters
 from grader.simulator.dtypes import DTYPES, DType
 from grader.simulator.elements import Access
 from grader.simulator.expressions import Affine, Axis, Code, Evaluator, Scope, State
@@ -199,12 +200,13 @@ class _BatchMeter(Meter):
         self.budget = meter.budget
         self.deadline = meter.deadline
         self.bytes = meter.bytes
-        self.steps = 0
+        self.steps = self.turns = 0
         self._meter = meter
         self._blocks = blocks
 
     def spend(self, line: nodes.Line | None, work: int = 0) -> None:
         """``work`` is that of one block."""
+        self.turns += 1
         self.steps += self._blocks * (1 + work // WORK_PER_STEP)
         if self.steps + self._meter.steps > self.budget.steps:
             raise NotBatched
@@ -244,6 +246,7 @@ class BatchProgram(Program):
         super().__init__(base.kernel, base.meter, checks=base.checks)
         self.lead = extents
         self.blocks = prod(extents)
+        self.counters = Counters(extents)
         self.meter = _BatchMeter(base.meter, self.blocks)
         self.watches_threads = False
         self.memories = dict(base.memories)
@@ -392,24 +395,14 @@ class _Box:
             state.vars[slot] = index
         state.block_number = numbers
         state.mask = None
-        parameters = [program.memories[buffer.storage] for buffer in program.kernel.params]
-        counts = [(memory.bytes_read, memory.bytes_written) for memory in parameters]
-        program.guarded = 0
-        program.operations.clear()
+        program.counters.clear()
         program.meter.steps = 0
         for memory in program.fresh:
             memory.forget()
-        try:
-            program.meter.spend(program.kernel.line)
-            self.body(state)
-        except _Cut:
-            for memory, (read, written) in zip(parameters, counts, strict=True):
-                memory.bytes_read, memory.bytes_written = read, written
-            raise
+        program.meter.spend(program.kernel.line)
+        self.body(state)
         program.meter.settle()
-        self.base.guarded += program.guarded
-        for kind, count in program.operations.items():
-            self.base.operations[kind] = self.base.operations.get(kind, 0) + count
+        self.base.counters.add(program.counters)
 
 
 def _reader(slot: int) -> Evaluator:

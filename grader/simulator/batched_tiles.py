@@ -12,14 +12,17 @@ from math import prod
 import torch
 
 from grader.ir import nodes
+from grader.simulator.counters import told
 from grader.simulator.dtypes import DTYPES, cast
 from grader.simulator.expressions import Affine, Scope, State, compile_expression
 from grader.simulator.faults import NotBatched
 from grader.simulator.memory import FULL, Memory, Window
+from grader.simulator.operations import count_operations
 from grader.simulator.tileops.arguments import check_options
 from grader.simulator.tileops.copies import WITHOUT_EFFECT, _level
-from grader.simulator.tileops.products import GEMM_WORK, POLICIES, check_places, product_of
+from grader.simulator.tileops.products import GEMM_WORK, POLICIES, check_places, product_of, wider
 from grader.simulator.tileops.reductions import read_reduction
+from grader.verdict.traffic import Kind
 
 Runner = Callable[[State], None]
 
@@ -72,6 +75,10 @@ class BatchedTile:
         self.lead = scope.program.lead
         self.array = scope.program.array(node.buffer, scope)
         self.memory: Memory = self.array.memory
+        counters = scope.program.counters
+        self._counts = counters.counts
+        self._bytes_read = counters.bytes_read(node.buffer.storage)
+        self._bytes_written = counters.bytes_written(node.buffer.storage)
         own = self.array.lead
         self.shape, self.strides = self.array.shape[own:], self.array.strides[own:]
         if not len(node.mins) == len(node.extents) == len(self.shape):
@@ -119,10 +126,13 @@ class BatchedTile:
         counts = [high - low if stride else 1 for (low, high), stride in zip(lead, self.lead_strides, strict=True)]
         return Window(offset, (*counts, *sizes), (*self.lead_strides, *strides))
 
-    def note_read(self, lead: Lead, count: int) -> None:
-        """``count``: elements a block."""
-        if self.memory.is_global:
-            self.memory.bytes_read += count * _blocks(lead) * self.array.dtype.size
+    def note_read(self, lead: Lead, window: Window) -> int:
+        """Counts a window of the blocks ``lead`` as read by each of them: how many bytes are that?"""
+        count = prod(window.sizes[len(lead) :]) * _blocks(lead) * self.array.dtype.size
+        self._counts[self._bytes_read] += count
+        if self.memory.footprint is not None:
+            self.memory.footprint.window(self.array, window)
+        return count
 
     def check_read(self, window: Window) -> None:
         if self.memory.state != FULL:
@@ -141,7 +151,7 @@ class BatchedTile:
             flags = array.foreign(window, number)
             if flags is not None and bool(flags.any()):
                 raise NotBatched
-            memory.bytes_written += window.count * array.dtype.size
+        self._counts[self._bytes_written] += window.count * array.dtype.size
         array.prepare_write(window, None)
         fill(array.raw(window))
         array.mark(window, None, number)
@@ -159,7 +169,7 @@ class BatchedTile:
         """The tiles' values in the carrier, with the leading dimensions in front (of size 1 where shared)."""
         window = self.whole(state)
         self.check_read(window)
-        self.note_read(self.all, prod(window.sizes[len(self.lead) :]))
+        self.note_read(self.all, window)
         return self.array.dtype.decode(self.array.raw(window))
 
     def store(self, values: torch.Tensor, state: State) -> None:
@@ -207,9 +217,13 @@ def copy(call: nodes.Call, scope: Scope) -> Runner:
     decode, encode = source.array.dtype.decode, target.array.dtype.encode
     meter, line = program.meter, scope.line
     source_side, target_side = _Side(source), _Side(target)
+    counters = program.counters
+    counts, guarded = counters.counts, counters.slot(("guarded",))
+    copied = counters.slot(("copies", told(source.memory.scope), told(target.memory.scope)))
 
-    def moved(window: Window) -> torch.Tensor:
+    def moved(window: Window, lead: Lead) -> torch.Tensor:
         source.check_read(window)
+        counts[copied] += source.note_read(lead, window)
         raw = source.array.raw(window)
         return raw if same else encode(convert(decode(raw)))
 
@@ -222,8 +236,7 @@ def copy(call: nodes.Call, scope: Scope) -> Runner:
         source_in, target_in = source_side.begin(sizes, state), target_side.begin(sizes, state)
         if source_in and target_in:
             full = tuple((0, size) for size in sizes)
-            raw = moved(source_side.window(source.all, full))
-            source.note_read(source.all, prod(sizes))
+            raw = moved(source_side.window(source.all, full), source.all)
             target.write(target_side.window(target.all, full), target.all, state, lambda place: place.copy_(raw))
             return
         for lead in _groups((source_side, target_side)):
@@ -234,25 +247,24 @@ def copy(call: nodes.Call, scope: Scope) -> Runner:
         count, blocks = prod(sizes), _blocks(lead)
         written, read = target_side.clip(lead), source_side.clip(lead)
         if written is None:
-            program.guarded += count * blocks if target.memory.is_global else 0
+            counts[guarded] += count * blocks if target.memory.is_global else 0
             return
         inside = written if read is None else _intersect(written, read)
         into, kept = target_side.window(lead, written), prod(high - low for low, high in written)
         if target.memory.is_global:
-            program.guarded += (count - kept) * blocks
+            counts[guarded] += (count - kept) * blocks
         if read is None or inside is None:
             if source.memory.is_global:
-                program.guarded += kept * blocks
+                counts[guarded] += kept * blocks
             target.write(into, lead, state, lambda place: place.zero_())
             return
         found = prod(high - low for low, high in inside)
-        source.note_read(lead, found)
-        raw = moved(source_side.window(lead, inside))
+        raw = moved(source_side.window(lead, inside), lead)
         if inside == written:
             target.write(into, lead, state, lambda place: place.copy_(raw))
             return
         if source.memory.is_global:
-            program.guarded += (kept - found) * blocks
+            counts[guarded] += (kept - found) * blocks
         within = (..., *(slice(a - b, c - b) for (a, c), (b, _d) in zip(inside, written, strict=True)))
 
         def place(tile: torch.Tensor) -> None:
@@ -345,8 +357,11 @@ def fill(call: nodes.Call, scope: Scope) -> Runner:
     dtype, meter, line = target.array.dtype, scope.program.meter, scope.line
     convert, evaluate = cast(value.dtype, dtype), value.run
     scope.program.note_write(target.array)
+    count = count_operations(call.args[1], scope)
 
     def run(state: State) -> None:
+        if count is not None:
+            count(state)
         window = target.whole(state)
         meter.spend(line, prod(window.sizes[len(target.lead) :]))
         raw = dtype.encode(dtype.tensor(convert(evaluate(state))))
@@ -376,7 +391,8 @@ def gemm(call: nodes.Call, scope: Scope) -> Runner:
     program = scope.program
     check_places(a.memory, b.memory, c.memory, scope)
     seen, multiply = product_of(a.array.dtype, b.array.dtype, c.array.dtype, scope)
-    meter, line, operations, blocks = program.meter, scope.line, program.operations, program.blocks
+    meter, line, blocks = program.meter, scope.line, program.blocks
+    count = program.counters.operations(Kind.GEMM, wider(a.array.dtype, b.array.dtype).name)
     for tile in (a, b):
         program.note_read(tile.array)
     program.note_write(c.array)
@@ -401,7 +417,7 @@ def gemm(call: nodes.Call, scope: Scope) -> Runner:
             raise NotBatched
         meter.spend(line, m * n * k // GEMM_WORK)
         meter.room((m * k + k * n + 2 * m * n) * 8, line)
-        operations["gemm"] = operations.get("gemm", 0) + 2 * m * n * k * blocks
+        count(2 * m * n * k)
         x, y = operand(a, shapes[0], transpose_a, state), operand(b, shapes[1], transpose_b, state)
         window = c.whole(state)
         if clears(state):
@@ -409,7 +425,7 @@ def gemm(call: nodes.Call, scope: Scope) -> Runner:
             c.write(window, c.all, state, lambda tile: tile.copy_(c.array.dtype.encode(product.view(tile.shape))))
             return
         c.check_read(window)
-        c.note_read(c.all, m * n)
+        c.note_read(c.all, window)
 
         def accumulate(tile: torch.Tensor) -> None:
             if in_place and tile.is_contiguous():
@@ -431,8 +447,8 @@ def reduce(call: nodes.Call, scope: Scope) -> Runner:
     reduction = read_reduction(call, scope)
     source, target = BatchedTile(call.args[0], scope), BatchedTile(call.args[1], scope)
     program, line, dim = scope.program, scope.line, reduction.dim
-    meter, operations = program.meter, program.operations
-    lead, blocks = program.lead, program.blocks
+    meter, lead = program.meter, program.lead
+    count = program.counters.operations(Kind.REDUCE, reduction.dtype.name)
     program.note_read(source.array)
     program.note_write(target.array)
 
@@ -441,10 +457,10 @@ def reduce(call: nodes.Call, scope: Scope) -> Runner:
         kept = [size for axis, size in enumerate(sizes) if axis != dim]
         if min(sizes) < 1 or found != (kept or [1]):
             raise NotBatched
-        count = prod(sizes)
-        meter.spend(line, count)
-        meter.room(count * 24, line)
-        operations["reduce"] = operations.get("reduce", 0) + count * blocks
+        elements = prod(sizes)
+        meter.spend(line, elements)
+        meter.room(elements * 24, line)
+        count(elements - (prod(found) if reduction.clear else 0))
         values = source.load(state)
         result = reduction.along(values, dim + len(lead))
         result = result.reshape(*values.shape[: len(lead)], *found)

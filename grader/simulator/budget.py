@@ -38,11 +38,13 @@ class Meter:
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
         self.steps = 0
+        self.turns = 0  # statements, each time that one is executed
         self.bytes = 0
         self.deadline = monotonic() + budget.seconds
 
     def spend(self, line: Line | None, work: int = 0) -> None:
         """Pays for one statement that touches ``work`` elements."""
+        self.turns += 1
         self.steps += 1 + work // WORK_PER_STEP
         if self.steps > self.budget.steps:
             raise OverBudget(

@@ -21,6 +21,7 @@ from grader.simulator.expressions import (
     truth,
 )
 from grader.simulator.left_out import explain
+from grader.simulator.operations import counted
 
 
 def compile_call(node: nodes.Call, scope: Scope) -> Code:
@@ -31,7 +32,9 @@ def compile_call(node: nodes.Call, scope: Scope) -> Code:
             raise scope.unsupported(_("the operator '{op}' where a number is expected").format(op=op))
         return code
     if op == "tirx.if_then_else" and len(args) == 3:
-        return choose(truth(args[0], scope), *pair(args[1], args[2], node.dtype, scope), scope, lazy=True)
+        condition, sides = truth(args[0], scope), pair(args[1], args[2], node.dtype, scope)
+        yes, no = (counted(code, arg, scope) for code, arg in zip(sides, args[1:], strict=True))
+        return choose(condition, yes, no, scope, lazy=True)
     if op == "tl.infinity" and len(args) == 1 and isinstance(args[0], nodes.Text):
         dtype = scope.dtype(args[0].value)
         if dtype.kind != "float" or dtype.name.startswith("float8"):

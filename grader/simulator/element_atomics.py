@@ -17,6 +17,8 @@ from grader.simulator.dtypes import DType, Value, cast
 from grader.simulator.elements import Access
 from grader.simulator.expressions import Code, Scope, State, compile_expression
 from grader.simulator.faults import FaultKind
+from grader.simulator.operations import counted
+from grader.verdict.traffic import Kind
 
 Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -88,7 +90,7 @@ def compile_atomic(call: nodes.Call, scope: Scope) -> Code:
     if atomic.width == 1:
         if value is None or isinstance(value, nodes.Text):
             raise scope.unsupported(_("'{op}' with these arguments").format(op=_name(call)))
-        return _Update(load, atomic, compile_expression(value, scope), scope).code()
+        return _Update(load, atomic, counted(compile_expression(value, scope), value, scope), scope).code()
     source = None if value is None else pointee(value)
     if source is None:
         raise scope.unsupported(_("'{op}' of a value that is no element of a buffer").format(op=_name(call)))
@@ -126,6 +128,7 @@ class _Update:
             raise scope.unsupported(_("an atomic operation on this memory"))
         if atomic.combine is torch.bitwise_or and not self.dtype.is_int:
             raise scope.unsupported(_("a bit operation on floats"))
+        self.updates = scope.program.counters.slot(("operations", Kind.ATOMIC, self.dtype.name))
         self.convert = None if value is None else cast(value.dtype, self.dtype)
         scope.nest.accesses.append(self.access)
         scope.program.note_accumulation(self.access.array, writes=atomic.combine is not None)
@@ -163,10 +166,7 @@ class _Update:
         memory.materialise()
         if access.suspect:
             nest.tracker.atomic(access, position, lanes, state)
-        if memory.is_global:
-            count = lanes.numel() * access.element_bytes
-            memory.bytes_read += 0 if self.atomic.combine is _replace else count
-            memory.bytes_written += 0 if self.atomic.combine is None else count
+        self._count(position)
         observer = access.program.observer
         if observer is not None and self.atomic.combine is not _replace:
             observer.read(array, position, state)
@@ -180,6 +180,18 @@ class _Update:
                 observer.wrote(array, position, None, state)
         state.mask = mask
         return before.view(sizes)
+
+    def _count(self, position: torch.Tensor) -> None:
+        access, memory, combine = self.access, self.access.array.memory, self.atomic.combine
+        counts, size = access.counters.counts, position.numel() * access.element_bytes
+        if combine is not _replace:
+            counts[access.bytes_read] += size
+            if memory.footprint is not None:
+                memory.footprint.elements(access.array, position)
+        if combine is not None:
+            counts[access.bytes_written] += size
+        if combine is not None and combine is not _replace:
+            counts[self.updates] += position.numel()
 
     def _update(self, position: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         """Updates the elements in the iterations' order; gives what each iteration found."""

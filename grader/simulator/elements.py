@@ -7,7 +7,6 @@ course asks for guards that can be seen.
 """
 
 from collections.abc import Callable
-from math import prod
 
 import torch
 
@@ -25,6 +24,7 @@ from grader.simulator.expressions import (
 )
 from grader.simulator.faults import FaultKind, NotBatched
 from grader.simulator.memory import FULL, Array, Window
+from grader.simulator.operations import count_operations
 
 
 class Access:
@@ -53,6 +53,10 @@ class Access:
         self.size = 1 + sum(code.size for code in indices)
         self.varies = any(code.varies for code in self.indices)
         self.element_bytes = self.array.dtype.size
+        self.counters = scope.program.counters
+        storage = self.array.memory.storage
+        self.bytes_read = self.counters.bytes_read(storage)
+        self.bytes_written = self.counters.bytes_written(storage)
         self.suspect = False  # set by the nest: another iteration may touch the same element
         if self.rank:
             self._prepare_window()
@@ -84,11 +88,6 @@ class Access:
     def iterations(self) -> int:
         """How many iterations of the nest a block has."""
         return 1 if self.nest is None else self.nest.iterations
-
-    def touched(self, mask: torch.Tensor | None, sizes: tuple[int, ...]) -> int:
-        """How many elements of a window or of indices of these sizes the active iterations touch."""
-        lead = self.program.lead
-        return _touched(mask, lead + sizes[len(lead) :])
 
     def blocks(self, state: State, sizes: tuple[int, ...]) -> int | torch.Tensor:
         """The number of the block that runs, or, of several, that of each iteration."""
@@ -276,16 +275,6 @@ def _injective(sizes: tuple[int, ...], strides: list[int]) -> bool:
     return True
 
 
-def _touched(mask: torch.Tensor | None, sizes: tuple[int, ...]) -> int:
-    """How many elements of a window or of indices of these sizes the active iterations touch."""
-    if mask is None:
-        return prod(sizes)
-    for axis, size in enumerate(sizes):
-        if size == 1 and mask.shape[axis] > 1:
-            mask = mask.any(axis, keepdim=True)
-    return int(mask.sum()) * prod(size for size, own in zip(sizes, mask.shape, strict=True) if own == 1)
-
-
 def compile_load(node: nodes.Load, scope: Scope) -> Code:
     access = Access(node, scope, store=False)
     array, dtype = access.array, access.array.dtype
@@ -308,8 +297,11 @@ def _scalar_load(access: Access) -> Evaluator:
     array, memory, dtype = access.array, access.array.memory, access.array.dtype
     watched = access.program.watches_threads and not access.rank and not memory.is_local
     threads = access.program.threads if watched else None
-    counted = access.element_bytes * access.program.blocks
     observer = access.program.observer
+    footprint, counts, slot = memory.footprint, access.counters.counts, access.bytes_read
+    size, touched, once = access.element_bytes, access.counters.touched, (1,) * access.rank
+    counted = size * access.counters.blocks
+    meter, turn = access.program.meter, -1
 
     def run(state: State) -> Value:
         position = access.scalar_position(state)
@@ -321,8 +313,13 @@ def _scalar_load(access: Access) -> Evaluator:
             state.mask = mask
         if threads is not None and threads.read(array, position, access.line):
             access._fault(FaultKind.RACE, state, 1, lambda: array.position(position))
-        if memory.is_global:
-            memory.bytes_read += counted
+        nonlocal turn
+        if turn != meter.turns:  # a statement may evaluate an index or a condition twice
+            turn = meter.turns
+            # Where blocks run at once, some of them may have no active iteration.
+            counts[slot] += counted if state.mask is None else touched(state.mask, once) * size
+            if footprint is not None:
+                footprint.element(array, position)
         if observer is not None:
             mask, state.mask = state.mask, None
             observer.read(array, Window(position, (), ()), state)
@@ -337,7 +334,8 @@ def _scalar_load(access: Access) -> Evaluator:
 
 def _parallel_load(access: Access) -> Evaluator:
     array, memory, dtype = access.array, access.array.memory, access.array.dtype
-    element_bytes = access.element_bytes
+    footprint, counts, slot = memory.footprint, access.counters.counts, access.bytes_read
+    element_bytes, touched = access.element_bytes, access.counters.touched
     outside: Value = 0 if memory.is_global or dtype.kind != "float" else float("nan")
     observer = access.program.observer
 
@@ -346,8 +344,9 @@ def _parallel_load(access: Access) -> Evaluator:
         if window is not None:
             if memory.state != FULL:
                 access.read_checks(window, state)
-            if memory.is_global:
-                memory.bytes_read += access.touched(state.mask, window.sizes) * element_bytes
+            counts[slot] += touched(state.mask, window.sizes) * element_bytes
+            if footprint is not None:
+                footprint.window(array, window, state.mask)
             if observer is not None:
                 observer.read(array, window, state)
             return dtype.decode(array.raw(window))
@@ -358,8 +357,9 @@ def _parallel_load(access: Access) -> Evaluator:
         access.read_checks(position, state)
         if access.suspect:
             access.nest.tracker.load(access, position, state)
-        if memory.is_global:
-            memory.bytes_read += access.touched(state.mask, tuple(position.shape)) * element_bytes
+        counts[slot] += touched(state.mask, tuple(position.shape)) * element_bytes
+        if footprint is not None:
+            footprint.elements(array, position, state.mask)
         if observer is not None:
             observer.read(array, position, state)
         state.mask = mask
@@ -381,17 +381,23 @@ def compile_store(node: nodes.Store, scope: Scope) -> Callable[[State], None]:
     scope.program.note_write(access.array)
     if scope.nest is not None:
         scope.nest.accesses.append(access)
-        return _parallel_store(access, value)
+        return _parallel_store(access, value, scope)
     if scope.rank:
         if not access.array.memory.is_local:
             raise NotBatched  # threads would have to be watched, for each block
-        return _parallel_store(access, value)
+        return _parallel_store(access, value, scope)
     return _scalar_store(access, value, scope)
 
 
 def _scalar_store(access: Access, value: Code, scope: Scope) -> Callable[[State], None]:
     array, memory, dtype = access.array, access.array.memory, access.array.dtype
-    evaluate, program, line, element_bytes = value.run, access.program, access.line, access.element_bytes
+    evaluate, program, line = value.run, access.program, access.line
+    counts, slot, written = (
+        access.counters.counts,
+        access.bytes_written,
+        access.element_bytes * access.counters.blocks,
+    )
+    count = count_operations(access.node.value, scope)
     loads: list[Access] = []
     threads = None if memory.is_local or not program.watches_threads else program.threads
     if threads is not None:
@@ -406,6 +412,8 @@ def _scalar_store(access: Access, value: Code, scope: Scope) -> Callable[[State]
 
     def run(state: State) -> None:
         program.meter.spend(line, cost)
+        if count is not None:
+            count(state)
         result = evaluate(state)
         position = access.scalar_position(state)
         if position is None:
@@ -422,23 +430,26 @@ def _scalar_store(access: Access, value: Code, scope: Scope) -> Callable[[State]
         if race:
             access._fault(FaultKind.RACE, state, 1, lambda: array.position(position))
         array.mark(window, None, state.block_number)
-        if memory.is_global:
-            memory.bytes_written += element_bytes
+        counts[slot] += written
         if program.observer is not None:
             program.observer.wrote(array, window, None, state)
 
     return run
 
 
-def _parallel_store(access: Access, value: Code) -> Callable[[State], None]:
+def _parallel_store(access: Access, value: Code, scope: Scope) -> Callable[[State], None]:
     array, memory, dtype = access.array, access.array.memory, access.array.dtype
     evaluate, element_bytes, meter, line = value.run, access.element_bytes, access.program.meter, access.line
     aliases = any(load.buffer.storage is memory.storage for load in access.program.loads_in(access.node))
     observer = access.program.observer
     size, lead = value.size + access.size, access.program.lead
+    counts, slot, touched = access.counters.counts, access.bytes_written, access.counters.touched
+    count = count_operations(access.node.value, scope)
 
     def run(state: State) -> None:
         meter.spend(line, access.iterations * size)
+        if count is not None:
+            count(state)
         result = evaluate(state)
         mask = state.mask
         window = None if access.suspect else access.window(state)
@@ -455,7 +466,7 @@ def _parallel_store(access: Access, value: Code) -> Callable[[State], None]:
         raw = dtype.encode(dtype.tensor(result))
         if memory.is_global:
             access.write_checks(window, state)
-            memory.bytes_written += access.touched(mask, window.sizes) * element_bytes
+        counts[slot] += touched(mask, window.sizes) * element_bytes
         array.prepare_write(window, mask)
         target = array.raw(window)
         if mask is not None:
@@ -496,7 +507,7 @@ def _scattered_store(access: Access, result: Value, state: State) -> None:
     mask, state.mask = state.mask, None
     if memory.is_global:
         access.write_checks(position, state, blocks)
-        memory.bytes_written += position.numel() * access.element_bytes
+    access.counters.counts[access.bytes_written] += position.numel() * access.element_bytes
     memory.materialise()
     if access.suspect:
         access.nest.tracker.store(access, position, raw, lanes, state)

@@ -233,7 +233,9 @@ def finish(
 def _binary(node: nodes.Binary, scope: Scope) -> Code:
     op = node.op
     if op in ("And", "Or"):
-        return logical(op, truth(node.a, scope), truth(node.b, scope), scope.rank)
+        from grader.simulator.operations import counted
+
+        return logical(op, truth(node.a, scope), counted(truth(node.b, scope), node.b, scope), scope.rank)
     if op in functions.COMPARISONS:
         return _comparison(node, scope)
     a, b = pair(node.a, node.b, node.dtype, scope)

@@ -7,11 +7,15 @@ a ``Window`` (offset, sizes, strides) as far as possible, which costs no index t
 
 from dataclasses import dataclass
 from math import prod
+from typing import TYPE_CHECKING
 
 import torch
 
 from grader.ir.nodes import GLOBAL, LOCAL, VARIABLE, Buffer, Storage
 from grader.simulator.dtypes import DType
+
+if TYPE_CHECKING:
+    from grader.simulator.footprint import Footprint
 
 #: What of a memory has been written: nothing (and not even poisoned yet), some of it, all of it.
 EMPTY, PARTIAL, FULL = range(3)
@@ -89,8 +93,7 @@ class Memory:
         self.reader: torch.Tensor | None = None
         self.holds_input = self.is_global  # has values before the kernel starts
         self.carried = False  # what is unwritten was written before this T.Parallel: see Nest
-        self.bytes_read = 0
-        self.bytes_written = 0
+        self.footprint: Footprint | None = None  # of global memory
 
     def track_blocks(self, *, holds_input: bool, readers: bool) -> None:
         count = self.data.numel() // self.granule
@@ -150,6 +153,22 @@ class Array:
         if self.factor == 1:
             return shadow[index]
         return shadow[index.unsqueeze(-1) * self.factor + torch.arange(self.factor)]
+
+    # What a shadow or a map with one entry a granule has of some elements
+
+    def granules(self, shadow: torch.Tensor, window: Window) -> torch.Tensor:
+        """Its entries of a window's elements, to be changed in place; see ``spread`` for their dimensions."""
+        return self._shadow(shadow, window)
+
+    def set_granules(self, shadow: torch.Tensor, positions: torch.Tensor) -> None:
+        """Sets its entries of the elements at flat positions."""
+        if self.factor > 1:
+            positions = positions.unsqueeze(-1) * self.factor + torch.arange(self.factor)
+        shadow[positions] = True
+
+    def spread(self, values: torch.Tensor) -> torch.Tensor:
+        """Values of a window's elements, in a form that goes with the window's granules."""
+        return self._spread(values)
 
     def _spread(self, values: torch.Tensor) -> torch.Tensor:
         return values if self.factor == 1 else values.unsqueeze(-1)

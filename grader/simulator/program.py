@@ -10,6 +10,7 @@ import torch
 from grader.ir import nodes, show
 from grader.messages import _
 from grader.simulator.budget import Meter, OverBudget
+from grader.simulator.counters import Counters
 from grader.simulator.dtypes import DTYPES, DType
 from grader.simulator.expressions import Code, Evaluator, Scope, State, compile_expression, constant
 from grader.simulator.faults import FaultKind, Faults, Unsupported
@@ -19,9 +20,10 @@ from grader.simulator.printing import Prints
 from grader.simulator.threads import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from grader.simulator.elements import Access
+    from grader.simulator.operations import Origin
 
 TileOp = Callable[[nodes.Call, Scope], Callable[[State], None]]
 
@@ -54,8 +56,8 @@ class Program:
         self.pipelined = _in_pipelines(kernel.body)
         self.thread_variables = frozenset(kernel.thread_vars)
         self.slots = 0
-        self.guarded = 0
-        self.operations: dict[str, int] = {}
+        self.counters = Counters()
+        self.origins: dict[nodes.Var, Origin] = {}  # of variables
         self.prints = Prints()
         self.read: set[nodes.Storage] = set()
         self.written: set[nodes.Storage] = set()
@@ -211,9 +213,14 @@ def describe(node: nodes.Expr | nodes.Stmt) -> str:
     return text if len(text) <= 200 else text[:199] + "…"
 
 
-def sizes_of(kernel: nodes.Kernel, tensors: "Iterable[torch.Tensor]") -> dict[nodes.Var, Code]:
-    """The values of a kernel's dynamic sizes, from its parameters' shapes. Raises ValueError if they differ."""
-    values: dict[nodes.Var, int] = {}
+def sizes_of(
+    kernel: nodes.Kernel, tensors: "Iterable[torch.Tensor]", scalars: "Mapping[str, int]"
+) -> dict[nodes.Var, Code]:
+    """The values of a kernel's dynamic sizes, from its parameters' shapes, and of its scalar parameters, by name.
+
+    Raises ValueError if they contradict one another, or if one has no value.
+    """
+    values: dict[nodes.Var, int] = {var: scalars[var.name] for var in kernel.sizes if var.name in scalars}
     for buffer, tensor in zip(kernel.params, tensors, strict=True):
         if len(buffer.shape) != tensor.ndim:
             raise ValueError(f"'{buffer.name}' has {len(buffer.shape)} dimensions, the tensor {tensor.ndim}")
@@ -224,6 +231,9 @@ def sizes_of(kernel: nodes.Kernel, tensors: "Iterable[torch.Tensor]") -> dict[no
         for extent, size in pairs:
             if isinstance(extent, nodes.Var) and values.setdefault(extent, size) != size:
                 raise ValueError(f"'{extent.name}' is both {values[extent]} and {size}")
+    missing = [var.name for var in kernel.sizes if var not in values]
+    if missing:
+        raise ValueError(f"'{missing[0]}' has no value: give it among the scalars")
     codes = {}
     for var, size in values.items():
         dtype = DTYPES.get(var.dtype)

@@ -1,7 +1,8 @@
 """Runs a kernel on CPU tensors, a block at a time."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from math import prod
 
 import torch
@@ -13,6 +14,7 @@ from grader.simulator.births import Births, BirthWatch
 from grader.simulator.budget import Budget, Meter, OverBudget
 from grader.simulator.expressions import Affine, Code, Scope, State, integer
 from grader.simulator.faults import Fault, NotBatched
+from grader.simulator.footprint import Footprint
 from grader.simulator.memory import UNWRITTEN, Memory
 from grader.simulator.observe import Observer
 from grader.simulator.prepare import prepare
@@ -20,7 +22,9 @@ from grader.simulator.printing import Printed
 from grader.simulator.program import Program, allocate, sizes_of
 from grader.simulator.recorder import Recorder
 from grader.simulator.statements import compile_statement
+from grader.simulator.traffic import traffic_of
 from grader.simulator.unwritten import find_unwritten
+from grader.verdict.traffic import Traffic
 
 
 @dataclass(frozen=True)
@@ -28,21 +32,24 @@ class Run:
     """What a run of a kernel did. ``written`` and ``read`` are by parameter, in the kernel's order.
 
     ``guarded`` counts the elements that copies read or wrote out of bounds and TileLang guards away: no
-    fault. ``prints`` are what T.print said, up to a limit; ``prints_left_out`` counts what came after. Bytes are
-    those of global memory that the kernel asks for, before any cache.
+    fault. ``prints`` are what T.print said, up to a limit; ``prints_left_out`` counts what came after. ``traffic``
+    is put together when it is asked for.
     """
 
     faults: tuple[Fault, ...]
     written: tuple[torch.Tensor, ...]
     read: tuple[bool, ...]
     steps: int
-    global_bytes_read: int
-    global_bytes_written: int
     guarded: int
-    operations: dict[str, int] = field(default_factory=dict)
+    count: Callable[[], Traffic] = field(repr=False, compare=False)
     prints: tuple[Printed, ...] = ()
     prints_left_out: int = 0
     births: Births | None = None
+
+    @cached_property
+    def traffic(self) -> Traffic:
+        """What the run moved and computed. Raises ValueError if it was one without checks."""
+        return self.count()
 
 
 def run(
@@ -51,12 +58,15 @@ def run(
     *,
     budget: Budget | None = None,
     outputs: Collection[int] | None = None,
+    scalars: Mapping[str, int] | None = None,
     checks: bool = True,
     batched: bool = True,
     births: bool = False,
     record: Recorder | None = None,
 ) -> Run:
     """Runs ``kernel``; ``tensors`` are its parameters, written in place.
+
+    ``scalars`` are the values of parameters that are numbers, by name.
 
     ``outputs`` are the positions of parameters that hold nothing before the kernel writes them, and that it must
     write in full: to read them earlier is a fault, and so is an element that no block writes. By default these are
@@ -76,7 +86,9 @@ def run(
     try:
         with torch.no_grad():
             observer = BirthWatch() if births else record
-            return _run(kernel, tensors, meter, outputs, observer, checks, batched and observer is None)
+            return _run(
+                kernel, tensors, meter, outputs, scalars or {}, observer, checks, batched and observer is None
+            )
     except RecursionError:
         raise OverBudget(_("the kernel is nested too deeply for the simulator"), kernel.line) from None
     except (MemoryError, RuntimeError) as error:
@@ -97,6 +109,7 @@ def _run(
     tensors: Sequence[torch.Tensor],
     meter: Meter,
     outputs: Collection[int] | None,
+    scalars: Mapping[str, int],
     observer: Observer | None,
     checks: bool,
     batched: bool,
@@ -105,14 +118,14 @@ def _run(
         raise ValueError(f"the kernel has {len(kernel.params)} parameters, {len(tensors)} tensors were given")
     kernel, buffers = prepare(kernel)
     if batched:
-        program, sizes, granules = _launch(kernel, tensors, meter, checks, buffers)
+        program, sizes, granules = _launch(kernel, tensors, scalars, meter, checks, buffers)
         _slots, extents = _grid(kernel, Scope(program, dict(sizes), line=kernel.line))
         try:
             run_batched(program, sizes, tensors, extents, granules, outputs)
-            return _result(program, outputs, None)
+            return _result(program, sizes, prod(extents), outputs, None)
         except NotBatched:
             meter.forget()
-    program, sizes, granules = _launch(kernel, tensors, meter, checks, buffers, observer)
+    program, sizes, granules = _launch(kernel, tensors, scalars, meter, checks, buffers, observer)
     scope = Scope(program, sizes, line=kernel.line)
     for buffer in kernel.allocations:
         if buffer.scope == nodes.GLOBAL or buffer.storage in program.memories:
@@ -128,12 +141,13 @@ def _run(
     if isinstance(observer, Recorder):
         observer.begin(program, tuple(extents))
     _blocks(extents, slots, body, fresh, state, program)
-    return _result(program, outputs, observer)
+    return _result(program, sizes, prod(extents), outputs, observer)
 
 
 def _launch(
     kernel: nodes.Kernel,
     tensors: Sequence[torch.Tensor],
+    scalars: Mapping[str, int],
     meter: Meter,
     checks: bool,
     buffers: list[nodes.Buffer],
@@ -141,13 +155,19 @@ def _launch(
 ) -> tuple[Program, dict[nodes.Var, Code], dict[nodes.Storage, int]]:
     """A program with its parameters, the dynamic sizes, and the size of each storage's granules."""
     program = Program(kernel, meter, observer, checks=checks)
-    scope = Scope(program, sizes_of(kernel, tensors), line=kernel.line)
+    scope = Scope(program, sizes_of(kernel, tensors, scalars), line=kernel.line)
     granules = _granules(buffers, scope)
     _parameters(program, tensors, granules, scope)
     return program, scope.variables, granules
 
 
-def _result(program: Program, outputs: Collection[int] | None, observer: Observer | None) -> Run:
+def _result(
+    program: Program,
+    sizes: dict[nodes.Var, Code],
+    blocks: int,
+    outputs: Collection[int] | None,
+    observer: Observer | None,
+) -> Run:
     if program.checks:
         for position in sorted(outputs or ()):
             find_unwritten(program, program.kernel.params[position])
@@ -158,12 +178,10 @@ def _result(program: Program, outputs: Collection[int] | None, observer: Observe
         written=tuple(
             _written(array.memory, array.shape, array.strides, array.factor) for array in arrays if program.checks
         ),
-        read=tuple(memory.bytes_read > 0 for memory in memories),
+        read=tuple(program.counters.get("read", memory.storage) > 0 for memory in memories),
         steps=program.meter.steps,
-        global_bytes_read=sum(memory.bytes_read for memory in memories),
-        global_bytes_written=sum(memory.bytes_written for memory in memories),
-        guarded=program.guarded,
-        operations=dict(program.operations),
+        guarded=program.counters.get("guarded"),
+        count=partial(traffic_of, program, sizes, blocks),
         prints=program.prints.all(),
         prints_left_out=program.prints.left_out,
         births=observer.births(program) if isinstance(observer, BirthWatch) else None,
@@ -196,6 +214,7 @@ def _parameters(
         count = size // dtype.size
         data = tensor.detach().as_strided((count,), (1,), tensor.storage_offset()).view(torch.uint8)
         memory = Memory(buffer.storage, data, granules[buffer.storage], dtype.poison)
+        memory.footprint = Footprint(memory, program.meter)
         program.memories[buffer.storage] = memory
         program.array(buffer, scope)
 

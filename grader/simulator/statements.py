@@ -22,6 +22,7 @@ from grader.simulator.expressions import (
 from grader.simulator.faults import FaultKind
 from grader.simulator.left_out import explain
 from grader.simulator.nests import Nest, iota
+from grader.simulator.operations import count_operations, counted, note_variable
 from grader.simulator.printing import compile_print
 from grader.simulator.program import MAX_RANK, describe
 from grader.simulator.threads import holds_up
@@ -144,10 +145,14 @@ def _bind(node: nodes.Bind, scope: Scope) -> Runner:
         code.affine = Affine(code.run, (0,) * scope.rank)
     elif affine is not None and scope.nest is not None and not _changes(node.value, scope.nest):
         scope.nest.inner_variables.discard(node.var)
+    note_variable(node.var, node.value, scope)
+    count = count_operations(node.value, scope)
     nest = scope.nest
 
     def run(state: State) -> None:
         meter.spend(line, size * nest.iterations if nest is not None else size)
+        if count is not None:
+            count(state)
         result = evaluate(state)
         if loads and isinstance(result, torch.Tensor):
             result = result.clone()
@@ -220,7 +225,8 @@ def _then_barrier(runner: Runner, node: nodes.Expr | nodes.Stmt, scope: Scope) -
 
 
 def _assertion(call: nodes.Call, scope: Scope) -> Runner:
-    condition, program, line = truth(call.args[0], scope), scope.program, scope.line
+    condition = counted(truth(call.args[0], scope), call.args[0], scope)
+    program, line = scope.program, scope.line
     test, rank, nest = condition.truth(), scope.rank, scope.nest
 
     def run(state: State) -> None:
@@ -237,7 +243,7 @@ def _assertion(call: nodes.Call, scope: Scope) -> Runner:
 
 
 def _if(node: nodes.If, scope: Scope) -> Runner:
-    condition = truth(node.condition, scope)
+    condition = counted(truth(node.condition, scope), node.condition, scope)
     test, meter, line, size, nest = condition.truth(), scope.program.meter, scope.line, condition.size, scope.nest
     if nest is None:
         test = scope.program.decided(test)
@@ -279,6 +285,7 @@ def _for(node: nodes.For, scope: Scope) -> Runner:
     varies = low.varies and scope.nest is not None
     code = Code(dtype, start, varies)
     slot = _variable(node.var, code, scope)
+    note_variable(node.var, node.min, scope)
     if not varies:
         code.affine = Affine(code.run, (0,) * scope.rank)
     scope.loops += 1
@@ -349,7 +356,7 @@ class _Turns:
 
 
 def _while(node: nodes.While, scope: Scope) -> Runner:
-    condition = truth(node.condition, scope)
+    condition = counted(truth(node.condition, scope), node.condition, scope)
     test, meter, line, size, nest = condition.truth(), scope.program.meter, scope.line, condition.size, scope.nest
     if nest is None:
         test = scope.program.decided(test)

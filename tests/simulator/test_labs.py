@@ -3,6 +3,8 @@
 import torch
 from simulated_kernels import attention, matmul, softmax, vector_add
 
+from grader.verdict.traffic import Kind
+
 NAN = float("nan")
 
 
@@ -14,7 +16,7 @@ def test_vector_add(simulate):
         assert bool(result.written[2].all())
         assert not result.written[0].any()
         assert result.read == (True, True, False)
-        assert (result.global_bytes_read, result.global_bytes_written) == (8 * n, 4 * n)
+        assert (result.traffic.read(), result.traffic.written()) == (8 * n, 4 * n)
         assert result.guarded == 0
 
 
@@ -33,9 +35,9 @@ def test_matmul_counts_what_it_moves(simulate):
     a, b, c = torch.ones(256, 128).half(), torch.ones(128, 384).half(), torch.full((256, 384), NAN).half()
     result = simulate(matmul(256, 384, 128), a, b, c)
     blocks = 2 * 3
-    assert result.global_bytes_read == blocks * (128 * 128 + 128 * 128) * 2
-    assert result.global_bytes_written == 256 * 384 * 2
-    assert result.operations["gemm"] == 2 * 256 * 384 * 128
+    assert result.traffic.read() == blocks * (128 * 128 + 128 * 128) * 2
+    assert result.traffic.written() == 256 * 384 * 2
+    assert result.traffic.count(Kind.GEMM) == 2 * 256 * 384 * 128
 
 
 def test_softmax(simulate):
@@ -69,7 +71,7 @@ def test_a_run_repeats_bit_for_bit_and_changes_no_global_state(simulate):
         torch.manual_seed(0)
         a, b, c = torch.randn(200, 100).half(), torch.randn(100, 90).half(), torch.zeros(200, 90).half()
         result = simulate(matmul(200, 90, 100), a, b, c)
-        results.append((c, result.steps, result.guarded, result.global_bytes_read))
+        results.append((c, result.steps, result.guarded, result.traffic))
     torch.random.set_rng_state(state[3])
     assert torch.equal(results[0][0], results[1][0])
     assert results[0][1:] == results[1][1:]

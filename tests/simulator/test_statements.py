@@ -30,8 +30,8 @@ def test_parallel_nests_with_guards(simulate):
     x, y = torch.randn(50, 70), torch.full((70, 50), NAN)
     result = simulate(main, x, y)
     assert torch.equal(y, 2 * x.t())
-    assert result.global_bytes_read == 50 * 70 * 4
-    assert result.global_bytes_written == 50 * 70 * 4
+    assert result.traffic.read() == 50 * 70 * 4
+    assert result.traffic.written() == 50 * 70 * 4
 
 
 def test_else_and_nested_masks(simulate):

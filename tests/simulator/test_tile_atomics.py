@@ -36,7 +36,7 @@ def test_blocks_update_one_tile(simulate, op, exact, dtype, scope):
     result = simulate(update(op, dtype, scope=scope, memory_order="release"), x, y)
     assert torch.equal(y.double(), expected)
     assert bool(result.written[1].all())
-    assert result.global_bytes_written == 4 * y.numel() * y.element_size()
+    assert result.traffic.written() == 4 * y.numel() * y.element_size()
 
 
 def test_parts_out_of_bounds_are_left_out(simulate):

@@ -49,8 +49,8 @@ def test_guarded_copies_give_zero_and_drop(simulate):
     assert int(result.written[1].sum()) == 12
     assert int(result.written[2].sum()) == 64
     assert result.guarded == 2 * (64 - 12)
-    assert result.global_bytes_read == 12 * 4
-    assert result.global_bytes_written == (12 + 64) * 4
+    assert result.traffic.read() == 12 * 4
+    assert result.traffic.written() == (12 + 64) * 4
 
 
 def test_a_copy_wholly_outside_is_zero(simulate):

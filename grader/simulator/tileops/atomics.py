@@ -19,6 +19,7 @@ from grader.simulator.memory import Array, Window
 from grader.simulator.tileops.arguments import check_count, check_options, operation
 from grader.simulator.tileops.copies import Side, intersect
 from grader.simulator.tileops.tile import Runner, Tile
+from grader.verdict.traffic import Kind
 
 Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -85,6 +86,7 @@ def _atomic(call: nodes.Call, scope: Scope, rule: Callable[[Array], Combine], dt
     combine, meter, line = rule(array), program.meter, scope.line
     program.note_accumulation(array, writes=True)
     side = Side(target, target.looped)
+    guarded, count = program.counters.guards(), program.counters.operations(Kind.ATOMIC, dtype.name)
 
     def run(state: State) -> None:
         extents = target.extents(state)
@@ -96,9 +98,10 @@ def _atomic(call: nodes.Call, scope: Scope, rule: Callable[[Array], Combine], dt
         inside = values.clip(sizes, inside, state)
         window = None if inside is None else side.window(inside)
         if array.memory.is_global:
-            program.guarded += prod(sizes) - (0 if window is None else window.count)
+            guarded(prod(sizes) - (0 if window is None else window.count))
         if window is None:
             return
+        count(window.count)
         new = values.load(inside, state)
         target.update(window, state, lambda old: dtype.settle(combine(old, new)))
 
@@ -141,6 +144,6 @@ class _Values:
             return dtype.tensor(self.convert(self.evaluate(state)))
         window: Window = self.side.window(inside)
         self.tile.check_read(window, state)
-        self.tile.note_read(window.count)
+        self.tile.note_read(window)
         source = self.tile.array
         return self.convert(source.dtype.decode(source.raw(window))).clone()

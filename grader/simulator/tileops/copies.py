@@ -66,6 +66,9 @@ def _move(source_side: "Side", target_side: "Side", base: Tile, call: nodes.Call
     program.note_write(target.array)
     same = source.array.dtype.held == target.array.dtype.held
     convert = cast(source.array.dtype, target.array.dtype)
+    counters = program.counters
+    moved, guarded = counters.copies(source.memory.scope, target.memory.scope), counters.guards()
+    size = source.array.dtype.size
     aliased = source.memory is target.memory
     decode, encode = source.array.dtype.decode, target.array.dtype.encode
     pad = _Padding(source, target, call, scope)
@@ -80,21 +83,22 @@ def _move(source_side: "Side", target_side: "Side", base: Tile, call: nodes.Call
         written = target_side.clip(sizes, state, FaultKind.OUT_OF_BOUNDS_WRITE)
         read = source_side.clip(sizes, state, FaultKind.OUT_OF_BOUNDS_READ)
         if written is None:
-            program.guarded += count if target.memory.is_global else 0
+            guarded(count if target.memory.is_global else 0)
             return
         inside = written if read is None else intersect(written, read)
         into = target_side.window(written)
         if target.memory.is_global:
-            program.guarded += count - into.count
+            guarded(count - into.count)
         if read is None or inside is None:
             if source.memory.is_global:
-                program.guarded += into.count
+                guarded(into.count)
             padding = pad(state)
             target.write(into, state, lambda raw: raw.copy_(padding))
             return
         out = source_side.window(inside)
         source.check_read(out, state)
-        source.note_read(out.count)
+        source.note_read(out)
+        moved(out.count * size)
         raw = source.array.raw(out)
         if aliased:
             raw = raw.clone()
@@ -106,7 +110,7 @@ def _move(source_side: "Side", target_side: "Side", base: Tile, call: nodes.Call
             target.write(into, state, lambda place: place.copy_(raw))
             return
         if source.memory.is_global:
-            program.guarded += into.count - out.count
+            guarded(into.count - out.count)
         part = tuple(slice(a - b, c - b) for (a, c), (b, _d) in zip(inside, written, strict=True))
         padding = pad(state)
 

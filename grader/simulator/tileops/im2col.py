@@ -52,6 +52,7 @@ def im2col(call: nodes.Call, scope: Scope) -> Runner:
     meter, line, program = scope.program.meter, scope.line, scope.program
     program.note_read(image)
     program.note_write(target.array)
+    guarded = program.counters.guards()
 
     def run(state: State) -> None:
         meter.spend(line, 16 * rows * columns)
@@ -81,8 +82,8 @@ def im2col(call: nodes.Call, scope: Scope) -> Runner:
         image.note_reader(chosen, None, state.block_number)
         if program.observer is not None:
             program.observer.read(image, chosen, state)
-        source.note_read(chosen.numel())
-        program.guarded += rows * columns - chosen.numel()
+        source.note_read_at(chosen)
+        guarded(rows * columns - chosen.numel())
         raw = torch.zeros(rows, columns, dtype=image.dtype.raw)
         raw[inside] = image.flat[chosen]
         start, sizes, _offset, whole = target.box(state, FaultKind.OUT_OF_BOUNDS_WRITE)

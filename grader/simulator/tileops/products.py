@@ -26,6 +26,7 @@ from grader.simulator.tileops.arguments import (
     truth_option,
 )
 from grader.simulator.tileops.tile import Runner, Tile
+from grader.verdict.traffic import Kind
 
 #: Operations of a matrix product that cost as much as one element of elementwise work.
 GEMM_WORK = 32
@@ -64,7 +65,8 @@ def gemm(call: nodes.Call, scope: Scope) -> Runner:
             raise scope.unsupported(_("a matrix product of tiles of one dimension"))
     check_places(a.memory, b.memory, c.memory, scope)
     seen, product = product_of(a.array.dtype, b.array.dtype, c.array.dtype, scope)
-    meter, line, operations = scope.program.meter, scope.line, scope.program.operations
+    meter, line = scope.program.meter, scope.line
+    count = scope.program.counters.operations(Kind.GEMM, wider(a.array.dtype, b.array.dtype).name)
     for tile in (a, b):
         scope.program.note_read(tile.array)
     scope.program.note_write(c.array)
@@ -84,7 +86,7 @@ def gemm(call: nodes.Call, scope: Scope) -> Runner:
             raise scope.unsupported(_("a matrix product whose result's position is not that of its tile"))
         meter.spend(line, m * n * k // GEMM_WORK)
         meter.room((m * k + k * n + 2 * m * n) * 8, line)
-        operations["gemm"] = operations.get("gemm", 0) + 2 * m * n * k
+        count(2 * m * n * k)
         x = seen(a.load(state).reshape(shapes[0]))
         y = seen(b.load(state).reshape(shapes[1]))
         x, y = x.t() if transpose_a else x, y.t() if transpose_b else y
@@ -102,6 +104,11 @@ def check_places(a: Memory, b: Memory, c: Memory, scope: Scope) -> None:
         raise scope.unsupported(
             _("a matrix product whose result is not in a fragment, or whose operands are in global memory")
         )
+
+
+def wider(a: DType, b: DType) -> DType:
+    """The operands' dtype, by which a product's operations are counted."""
+    return a if a.size >= b.size else b
 
 
 def _is_truth(node: nodes.Expr) -> bool:

@@ -17,6 +17,7 @@ from grader.simulator.faults import FaultKind
 from grader.simulator.tileops.arguments import check_count, check_options, operation
 from grader.simulator.tileops.reductions import KINDS, Combine, Kind
 from grader.simulator.tileops.tile import Runner, Tile
+from grader.verdict.traffic import Kind as Operation
 
 
 def _kind(storage: nodes.Storage, dtype: DType, scope: Scope) -> Kind:
@@ -64,6 +65,7 @@ def reducer_update(call: nodes.Call, scope: Scope) -> Runner:
     kind = _kind(array.memory.storage, dtype, scope)
     convert, nest, meter, line = cast(value.dtype, dtype), scope.nest, scope.program.meter, scope.line
     scope.program.note_write(array)
+    count = scope.program.counters.operations(Operation.REDUCE, dtype.name)
 
     def run(state: State) -> None:
         meter.spend(line, 4 * nest.iterations * (access.size + value.size))
@@ -79,6 +81,7 @@ def reducer_update(call: nodes.Call, scope: Scope) -> Runner:
             position, values = position[chosen], values[chosen]
         if not position.numel():
             return
+        count(position.numel())
         outer, state.mask = state.mask, None
         access.fault_where(FaultKind.UNINITIALISED_READ, array.unwritten(position), state, position)
         state.mask = outer

@@ -20,6 +20,7 @@ from grader.simulator.dtypes import DType, cast
 from grader.simulator.expressions import Scope, State
 from grader.simulator.tileops.arguments import check_count, check_options, constant_option, truth_option
 from grader.simulator.tileops.tile import Runner, Tile, covers, region
+from grader.verdict.traffic import Kind as Operation
 
 Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -145,7 +146,8 @@ def reduce(call: nodes.Call, scope: Scope) -> Runner:
     reduction = read_reduction(call, scope)
     source, target = Tile(call.args[0], call, scope), Tile(call.args[1], call, scope)
     program, dim = scope.program, reduction.dim
-    meter, line, operations = program.meter, scope.line, program.operations
+    meter, line = program.meter, scope.line
+    count = program.counters.operations(Operation.REDUCE, reduction.dtype.name)
     program.note_read(source.array)
     program.note_write(target.array)
 
@@ -156,7 +158,7 @@ def reduce(call: nodes.Call, scope: Scope) -> Runner:
             raise scope.unsupported(_("a reduction into a tile whose shape doesn't fit"))
         meter.spend(line, prod(sizes))
         meter.room(prod(sizes) * 24, line)
-        operations["reduce"] = operations.get("reduce", 0) + prod(sizes)
+        count(prod(sizes) - (prod(found) if reduction.clear else 0))
         result = reduction.along(source.load(state), dim).reshape(found)
         if not reduction.clear:
             result = reduction.join(target.load(state), result)

@@ -24,6 +24,7 @@ from grader.simulator.tileops.arguments import (
     truth_option,
 )
 from grader.simulator.tileops.tile import Runner, Tile
+from grader.verdict.traffic import Kind
 
 Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -69,7 +70,8 @@ def _scan(call: nodes.Call, scope: Scope, rule: Callable[[DType], tuple[Combine,
             _("'{op}' by a block whose number of threads is not 32, 64, 128, 256, 512 or 1024").format(op=name)
         )
     combine, identity = rule(dtype)
-    meter, line, operations = scope.program.meter, scope.line, scope.program.operations
+    meter, line = scope.program.meter, scope.line
+    count_steps = scope.program.counters.operations(Kind.REDUCE, dtype.name)
     scope.program.note_read(source.array)
     scope.program.note_write(target.array)
 
@@ -82,7 +84,7 @@ def _scan(call: nodes.Call, scope: Scope, rule: Callable[[DType], tuple[Combine,
             return
         meter.spend(line, 8 * count)
         meter.room(count * 48, line)
-        operations["scan"] = operations.get("scan", 0) + count
+        count_steps(count - count // sizes[dim])
         lines = source.load(state).movedim(dim, -1)
         target.store(scan_lines(lines, combine, identity, dtype, reverse=reverse).movedim(-1, dim), state)
 

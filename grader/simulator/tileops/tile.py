@@ -42,6 +42,8 @@ class Tile:
         self.array: Array = scope.program.array(node.buffer, scope)
         if len(node.mins) != len(self.array.shape) or len(node.extents) != len(self.array.shape):
             raise scope.unsupported(_("a tile of another rank than its buffer"))
+        self._bytes_read = scope.program.counters.bytes_read(node.buffer.storage)
+        self._bytes_written = scope.program.counters.bytes_written(node.buffer.storage)
         self._mins = [integer(low, scope, _("a tile's position")) for low in node.mins]
         self._extents = [integer(extent, scope, _("a tile's extent")) for extent in node.extents]
         #: Dimensions that a copy loops over: those whose extent isn't the constant 1.
@@ -93,17 +95,26 @@ class Tile:
             first = int(flat[flags][0])
             self.fault(kind, state, int(flags.sum()), lambda: self.array.position(first))
 
-    def note_read(self, count: int) -> None:
-        if self.memory.is_global:
-            self.memory.bytes_read += count * self.array.dtype.size
+    def note_read(self, window: Window) -> None:
+        """Counts the elements of a window as read, once."""
+        counters = self.program.counters
+        counters.counts[self._bytes_read] += window.count * self.array.dtype.size
+        if self.memory.footprint is not None and window.count:
+            self.memory.footprint.window(self.array, window)
+
+    def note_read_at(self, flat: torch.Tensor) -> None:
+        """Counts the elements at flat positions as read, once each time they occur."""
+        self.program.counters.counts[self._bytes_read] += flat.numel() * self.array.dtype.size
+        if self.memory.footprint is not None:
+            self.memory.footprint.elements(self.array, flat)
 
     def write(self, window: Window, state: State, fill: Callable[[torch.Tensor], object]) -> None:
-        """Lets ``fill`` write the window's raw elements, with all that has to be noted."""
+        """Lets ``fill`` write the window's raw elements, with all that has to be noted and counted."""
         array = self.array
         if self.memory.is_global:
             self._flag(FaultKind.RACE, array.foreign(window, state.block_number), window, state)
             self._flag(FaultKind.RACE, array.read_elsewhere(window, state.block_number), window, state)
-            self.memory.bytes_written += window.count * array.dtype.size
+        self.program.counters.counts[self._bytes_written] += window.count * array.dtype.size
         array.prepare_write(window, None)
         fill(array.raw(window))
         array.mark(window, None, state.block_number)
@@ -119,9 +130,8 @@ class Tile:
         memory.materialise()
         if self.program.observer is not None:
             self.program.observer.read(array, window, state)
-        self.note_read(window.count)
-        if memory.is_global:
-            memory.bytes_written += window.count * array.dtype.size
+        self.note_read(window)
+        self.program.counters.counts[self._bytes_written] += window.count * array.dtype.size
         raw = array.raw(window)
         raw.copy_(array.dtype.encode(change(array.dtype.decode(raw))))
         array.mark(window, None, state.block_number, atomic=True)
@@ -156,7 +166,7 @@ class Tile:
         start, sizes, offset, whole = self.box(state, FaultKind.OUT_OF_BOUNDS_READ)
         window = self.window(start, sizes)
         self.check_read(window, state)
-        self.note_read(window.count)
+        self.note_read(window)
         dtype = self.array.dtype
         inside = dtype.decode(self.array.raw(window)) if window.count or whole else None
         if whole:

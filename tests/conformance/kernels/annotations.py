@@ -8,7 +8,12 @@ from ..bounded import bounded, held, product
 from ..registry import built, conforms, draw, out
 
 
-@conforms("T.annotate_layout", dtypes=["float16", "bfloat16"], shapes=[(64, 64), (32, 128)], kind=("swizzled", "function"))
+@conforms(
+    "T.annotate_layout",
+    dtypes=["float16", "bfloat16"],
+    shapes=[(64, 64), (32, 128)],
+    kind=("swizzled", "function"),
+)
 def layout(dtype, shape, kind):
     m, n = shape
 

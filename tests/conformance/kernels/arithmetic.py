@@ -303,7 +303,9 @@ def counted_bits(dtype, shape):
 
     x = wide(dtype, shape)
     x[0], x[1] = 0, 1
-    return built(main, [x], out(torch.tensor([value.bit_count() for value in x.tolist()], dtype=torch.int32), "int32"))
+    return built(
+        main, [x], out(torch.tensor([value.bit_count() for value in x.tolist()], dtype=torch.int32), "int32")
+    )
 
 
 @conforms("T.clz", dtypes=["int32", "uint32", "int64"], shapes=[(64,), (160,)])
@@ -389,7 +391,12 @@ def masks(dtype, shape):
     return built(main, [x], out((x > -2) & (x < 3), dtype))
 
 
-@conforms("a float compared with itself", dtypes=FLOATS, shapes=[(32,), (64,)], refused="a comparison of a float with itself")
+@conforms(
+    "a float compared with itself",
+    dtypes=FLOATS,
+    shapes=[(32,), (64,)],
+    refused="a comparison of a float with itself",
+)
 def itself(dtype, shape):
     """The compiler takes x == x for true, and so loses NaN: the simulator refuses it."""
     (n,) = shape

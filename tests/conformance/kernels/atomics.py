@@ -66,7 +66,12 @@ def shared_histogram(dtype, shape):
     return built(main, [index], out(torch.bincount(index, minlength=32).to(held(dtype)), dtype, start=start))
 
 
-@conforms("T.atomic_add of a tile", dtypes=["float16", "bfloat16", "float32", "int32"], shapes=[(4, 64), (3, 128)], scope=("fragment", "shared"))
+@conforms(
+    "T.atomic_add of a tile",
+    dtypes=["float16", "bfloat16", "float32", "int32"],
+    shapes=[(4, 64), (3, 128)],
+    scope=("fragment", "shared"),
+)
 def add_tile(dtype, shape, scope):
     m, n = shape
 
@@ -84,7 +89,9 @@ def add_tile(dtype, shape, scope):
     return built(main, [x], out(summed(x, start, dtype, 0), dtype, start=start))
 
 
-@conforms("T.atomic_add of a tile into a region, with tails", dtypes=["float32"], shapes=[(3, 20, 40), (2, 32, 64)])
+@conforms(
+    "T.atomic_add of a tile into a region, with tails", dtypes=["float32"], shapes=[(3, 20, 40), (2, 32, 64)]
+)
 def add_region(dtype, shape):
     count, m, n = shape
 
@@ -99,7 +106,9 @@ def add_region(dtype, shape):
     return built(main, [x], out(summed(x, start, dtype, 0), dtype, start=start))
 
 
-@conforms("T.atomic_max, atomic_min of elements", dtypes=COMPARABLE, shapes=[(8, 64), (5, 96)], kind=("max", "min"))
+@conforms(
+    "T.atomic_max, atomic_min of elements", dtypes=COMPARABLE, shapes=[(8, 64), (5, 96)], kind=("max", "min")
+)
 def extreme_elements(dtype, shape, kind):
     m, n = shape
 
@@ -115,7 +124,12 @@ def extreme_elements(dtype, shape, kind):
     return built(main, [x], out(found.to(held(dtype)), dtype, start=start))
 
 
-@conforms("T.atomic_max, atomic_min of a tile", dtypes=["float32", "int32"], shapes=[(4, 64), (3, 128)], kind=("max", "min"))
+@conforms(
+    "T.atomic_max, atomic_min of a tile",
+    dtypes=["float32", "int32"],
+    shapes=[(4, 64), (3, 128)],
+    kind=("max", "min"),
+)
 def extreme_tile(dtype, shape, kind):
     m, n = shape
 
@@ -173,7 +187,12 @@ def previous(dtype, shape, kind):
     return built(main, [x], out(start, dtype), out(after, dtype, start=start))
 
 
-@conforms("T.atomic_add, memory_order", dtypes=["float32", "int32"], shapes=[(4, 64), (7, 32)], order=("relaxed", "acq_rel", "seq_cst"))
+@conforms(
+    "T.atomic_add, memory_order",
+    dtypes=["float32", "int32"],
+    shapes=[(4, 64), (7, 32)],
+    order=("relaxed", "acq_rel", "seq_cst"),
+)
 def ordered(dtype, shape, order):
     m, n = shape
 

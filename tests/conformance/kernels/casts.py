@@ -53,7 +53,9 @@ def cast(dtype, shape, targets):
     return built(main, [x], *[out(bounded(cast_to(x, target)), target) for target in (p, q, r, s)])
 
 
-@conforms("T.cast of integers wraps", dtypes=INTEGERS, shapes=[(32,), (96,)], target=("int8", "uint8", "int32", "int64"))
+@conforms(
+    "T.cast of integers wraps", dtypes=INTEGERS, shapes=[(32,), (96,)], target=("int8", "uint8", "int32", "int64")
+)
 def cast_wrapping(dtype, shape, target):
     (n,) = shape
 
@@ -68,7 +70,12 @@ def cast_wrapping(dtype, shape, target):
     return built(main, [x], out(wrapped(bits, target), target))
 
 
-@conforms("T.cast to 8-bit floats saturates", dtypes=FLOATS, shapes=[(32,), (96,)], target=("float8_e4m3fn", "float8_e5m2"))
+@conforms(
+    "T.cast to 8-bit floats saturates",
+    dtypes=FLOATS,
+    shapes=[(32,), (96,)],
+    target=("float8_e4m3fn", "float8_e5m2"),
+)
 def cast_saturating(dtype, shape, target):
     (n,) = shape
 
@@ -83,7 +90,9 @@ def cast_saturating(dtype, shape, target):
     return built(main, [x], out(bounded(x.double().clamp(-limit, limit).to(held(target))), target))
 
 
-@conforms("T.cast of special floats", dtypes=["float16", "bfloat16", "float32"], shapes=[(32,), (64,)], target=FLOATS)
+@conforms(
+    "T.cast of special floats", dtypes=["float16", "bfloat16", "float32"], shapes=[(32,), (64,)], target=FLOATS
+)
 def cast_special(dtype, shape, target):
     (n,) = shape
 
@@ -98,7 +107,12 @@ def cast_special(dtype, shape, target):
     return built(main, [x], out(bounded(x.to(held(target))), target))
 
 
-@conforms("T.cast of floats to integers truncates", dtypes=FLOATS, shapes=[(32,), (96,)], target=("int32", "int64", "uint32"))
+@conforms(
+    "T.cast of floats to integers truncates",
+    dtypes=FLOATS,
+    shapes=[(32,), (96,)],
+    target=("int32", "int64", "uint32"),
+)
 def cast_truncating(dtype, shape, target):
     (n,) = shape
 
@@ -112,7 +126,12 @@ def cast_truncating(dtype, shape, target):
     return built(main, [x], out((x * 0.25).trunc().to(torch.int64), target))
 
 
-@conforms("implicit casts by a store", dtypes=["float32", "int32"], shapes=[(32,), (64,)], target=("float16", "float32", "int32"))
+@conforms(
+    "implicit casts by a store",
+    dtypes=["float32", "int32"],
+    shapes=[(32,), (64,)],
+    target=("float16", "float32", "int32"),
+)
 def cast_by_store(dtype, shape, target):
     (n,) = shape
 

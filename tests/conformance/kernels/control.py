@@ -13,7 +13,12 @@ def doubled(x: torch.Tensor, dtype: str):
     return out(wrapped(2 * x.to(torch.int64), dtype) if dtype == "int32" else 2 * x.double(), dtype)
 
 
-@conforms("T.Parallel, one to four loops", dtypes=FLOAT_AND_INT, shapes=[(2, 4, 8, 16), (3, 2, 16, 32)], rank=(1, 2, 3, 4))
+@conforms(
+    "T.Parallel, one to four loops",
+    dtypes=FLOAT_AND_INT,
+    shapes=[(2, 4, 8, 16), (3, 2, 16, 32)],
+    rank=(1, 2, 3, 4),
+)
 def parallel(dtype, shape, rank):
     a, b, c, d = shape
 
@@ -42,7 +47,9 @@ def parallel(dtype, shape, rank):
     "T.Parallel with options",
     dtypes=["float16"],
     shapes=[(64,), (512,)],
-    uncompilable=lambda option, **_: "coalesced_width should be an IntImmNode" if option == "coalesced_width" else "",
+    uncompilable=lambda option, **_: (
+        "coalesced_width should be an IntImmNode" if option == "coalesced_width" else ""
+    ),
     option=("coalesced_width", "coalesced_width as T.IntImm", "prefer_async"),
 )
 def parallel_options(dtype, shape, option):

@@ -91,7 +91,9 @@ def function_of_one(dtype, shape, function):
     if single == 0:
         x[:4] = torch.tensor([0.5, 1.5, -0.5, 2.5]).to(x.dtype)  # ties
         return built(unary(getattr(T, function), dtype, *shape), [x], out(exact(x.double()), dtype))
-    return built(unary(getattr(T, function), dtype, *shape), [x], out(off(exact(x.double()), dtype, single, double), dtype))
+    return built(
+        unary(getattr(T, function), dtype, *shape), [x], out(off(exact(x.double()), dtype, single, double), dtype)
+    )
 
 
 @conforms("T.sigmoid", dtypes=FLOATS, shapes=[(64,), (160,)])

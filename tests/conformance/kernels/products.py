@@ -191,7 +191,10 @@ def gemm_policies(dtype, shape, policy):
 
 
 @conforms(
-    "T.gemm, A in a fragment", dtypes=["float16", "bfloat16"], shapes=[(64, 64, 64), (64, 128, 32)], tb=(False, True)
+    "T.gemm, A in a fragment",
+    dtypes=["float16", "bfloat16"],
+    shapes=[(64, 64, 64), (64, 128, 32)],
+    tb=(False, True),
 )
 def gemm_from_fragment(dtype, shape, tb):
     m, n, k = shape
@@ -316,7 +319,9 @@ def gemm_of_two_warpgroups(dtype, shape):
     return built(main, [x, turned(y)], out(product(x, y), "float32"))
 
 
-@conforms("T.im2col: a convolution", dtypes=["float16"], shapes=[(1, 8, 8, 32, 64), (2, 12, 6, 64, 32)], pad=(0, 1))
+@conforms(
+    "T.im2col: a convolution", dtypes=["float16"], shapes=[(1, 8, 8, 32, 64), (2, 12, 6, 64, 32)], pad=(0, 1)
+)
 def convolution(dtype, shape, pad):
     """NHWC image by KKCF filter, 3 × 3, into N·OH·OW × F."""
     count, height, width, channels, filters = shape

@@ -149,7 +149,9 @@ def reduce_bits_onto(dtype, shape, kind):
     return built(main, [x], right(kind, x, dtype, 1, start=0x0F0F0F))
 
 
-@conforms("T.reduce_* in blocks", dtypes=["float16", "float32"], shapes=[(64, 256), (32, 512)], kind=("sum", "max"))
+@conforms(
+    "T.reduce_* in blocks", dtypes=["float16", "float32"], shapes=[(64, 256), (32, 512)], kind=("sum", "max")
+)
 def reduce_rows_of_blocks(dtype, shape, kind):
     """A running reduction over tiles of columns, four warps a block."""
     m, n = shape
@@ -201,7 +203,9 @@ def reduce_rank_1(dtype, shape, kind):
     return built(main, [x], right(kind, x[None], dtype, 1))
 
 
-@conforms("T.reduce_* of shared memory", dtypes=["float16", "float32"], shapes=[(16, 32), (64, 64)], kind=("sum", "max"))
+@conforms(
+    "T.reduce_* of shared memory", dtypes=["float16", "float32"], shapes=[(16, 32), (64, 64)], kind=("sum", "max")
+)
 def reduce_shared(dtype, shape, kind):
     @T.prim_func
     def main(X: T.Tensor(shape, dtype), Y: T.Tensor((shape[0],), dtype)):
@@ -231,7 +235,9 @@ def reduce_in_batches(dtype, shape, kind):
     return built(main, [x], right(kind, x, dtype, 1))
 
 
-@conforms("T.reduce_max, min, absmax, NaN", dtypes=FLOATS, shapes=[(8, 32), (16, 64)], kind=("max", "min", "absmax"))
+@conforms(
+    "T.reduce_max, min, absmax, NaN", dtypes=FLOATS, shapes=[(8, 32), (16, 64)], kind=("max", "min", "absmax")
+)
 def reduce_past_nan(dtype, shape, kind):
     """Without nan_propagate, a number wins over NaN."""
 
@@ -248,7 +254,9 @@ def reduce_past_nan(dtype, shape, kind):
     x[::3, 5] = float("nan")
     reduce = KINDS[kind][0]
     filler = 0.0 if kind == "absmax" else (float("-inf") if kind == "max" else float("inf"))
-    return built(main, [x], out(reduce(x.double().nan_to_num(nan=filler, posinf=torch.inf, neginf=-torch.inf), 1), dtype))
+    return built(
+        main, [x], out(reduce(x.double().nan_to_num(nan=filler, posinf=torch.inf, neginf=-torch.inf), 1), dtype)
+    )
 
 
 @conforms(
@@ -369,7 +377,9 @@ def reducer_of_columns(dtype, shape):
     return built(main, [x], out(want, dtype))
 
 
-@conforms("T.alloc_reducer, replication", dtypes=["float32"], shapes=[(16, 64), (32, 128)], replication=("all", "none"))
+@conforms(
+    "T.alloc_reducer, replication", dtypes=["float32"], shapes=[(16, 64), (32, 128)], replication=("all", "none")
+)
 def reducer_of_old(dtype, shape, replication):
     """The form before 0.1.15: a fragment that is finalised in place."""
     m, n = shape

@@ -207,7 +207,9 @@ def layer_norm(dtype, shape):
     return built(main, [x], out(y if dtype == "float32" else y.rounded(held(dtype)), dtype))
 
 
-@conforms("whole: FlashAttention", dtypes=["float16"], shapes=[(1, 2, 128, 64), (2, 1, 192, 32)], causal=(False, True))
+@conforms(
+    "whole: FlashAttention", dtypes=["float16"], shapes=[(1, 2, 128, 64), (2, 1, 192, 32)], causal=(False, True)
+)
 def attention(dtype, shape, causal):
     batch, heads, length, depth = shape
     scale = depth**-0.5 * 1.44269504  # exp2 takes the place of exp
@@ -263,7 +265,9 @@ def attention(dtype, shape, causal):
             T.copy(o, O[bz, bx * 64 : bx * 64 + 64, by, :])
 
     q, k, v = (draw(dtype, (batch, length, heads, depth), -2, 2) for _tensor in range(3))
-    heads_of = [[_attend(q[b, :, h], k[b, :, h], v[b, :, h], scale, causal) for h in range(heads)] for b in range(batch)]
+    heads_of = [
+        [_attend(q[b, :, h], k[b, :, h], v[b, :, h], scale, causal) for h in range(heads)] for b in range(batch)
+    ]
     want = Bounded(
         torch.stack([torch.stack([head.value for head in row], 1) for row in heads_of]),
         torch.stack([torch.stack([head.error for head in row], 1) for row in heads_of]),

@@ -1,0 +1,88 @@
+"""The roofline: peaks by datasheet, and what bounds a kernel."""
+
+import pytest
+
+from grader.gpu import roofline, targets
+from grader.gpu.roofline import Lacking, Peaks, bound, bounds, cards, find, ridge
+from grader.verdict.traffic import BufferTraffic, Kind, Operations, Traffic
+
+TOY = Peaks("toy", "", memory=100.0, fp32=2.0, tensor={"fp16": 8.0, "tf32": 4.0})
+
+
+def traffic(*operations: Operations, asked: int = 3_000, distinct: int = 1_000) -> Traffic:
+    buffer = BufferTraffic("A", "global", distinct, asked, 0, distinct, 0)
+    return Traffic((buffer,), operations, (), 1, 128, 0, 0, 0)
+
+
+def test_the_slowest_resource_limits():
+    by_memory = bound({"float16": 8 * 10**12}, 10**12, 200 * 10**9, TOY)
+    assert (by_memory.limit, by_memory.seconds, by_memory.gbs, by_memory.tflops) == ("memory", 2.0, 100.0, 4.5)
+    by_tensor = bound({"float16": 32 * 10**12, "float32": 4 * 10**12}, 10**12, 200 * 10**9, TOY)
+    assert (by_tensor.limit, by_tensor.seconds, by_tensor.gbs) == ("tensor cores", 5.0, 40.0)
+    by_arithmetic = bound({}, 8 * 10**12, 100 * 10**9, TOY)
+    assert (by_arithmetic.limit, by_arithmetic.seconds, by_arithmetic.tflops) == ("arithmetic", 4.0, 2.0)
+
+
+def test_what_a_card_lacks_is_named():
+    with pytest.raises(Lacking, match="bfloat16"):
+        bound({"bfloat16": 1}, 0, 1, TOY)
+    with pytest.raises(Lacking, match="int32"):
+        ridge(TOY, "int32")
+    with pytest.raises(ValueError, match="no bytes"):
+        bound({}, 0, 0, TOY)
+
+
+def test_at_the_ridge_memory_and_tensor_cores_take_the_same_time():
+    at = ridge(TOY, "float16")
+    assert at == 80.0
+    assert bound({"float16": 79_000}, 0, 1_000, TOY).limit == "memory"
+    assert bound({"float16": 81_000}, 0, 1_000, TOY).limit == "tensor cores"
+
+
+def test_both_bounds_of_a_kernel():
+    work = traffic(Operations(Kind.GEMM, "float16", 160_000), Operations(Kind.ADD, "float32", 500))
+    (found,) = bounds(work, (TOY,))
+    assert (found.asked.limit, found.distinct.limit) == ("memory", "tensor cores")
+    assert found.asked.seconds == pytest.approx(3_000 / 100e9)
+    assert found.distinct.seconds == pytest.approx(160_000 / 8e12)
+    (lacking,) = bounds(traffic(Operations(Kind.GEMM, "int8", 5)), (TOY,))
+    assert (lacking.asked, lacking.distinct, lacking.lacking) == (None, None, "no tensor cores for int8")
+    assert bounds(traffic(asked=0, distinct=0)) == ()
+
+
+def test_integer_products_need_tensor_cores_but_are_no_flops():
+    work = traffic(Operations(Kind.GEMM, "int8", 10**9))
+    assert (work.flops, work.gemm_operations) == (0, {"int8": 10**9})
+    (found,) = bounds(work, (find("T4"),))
+    assert (found.asked.limit, found.asked.tflops) == ("tensor cores", pytest.approx(130.0))
+
+
+def test_every_card_of_the_table_is_whole():
+    names = [card.name for card in cards()]
+    assert len(names) == len(set(names)) >= 6
+    for card in cards():
+        assert card.source.startswith("NVIDIA")
+        assert set(card.tensor) <= set(roofline.TENSOR_CORES.values())
+        assert card.fp32 > 0
+        assert 100 < card.memory < 10_000
+        assert card.tensor["fp16"] >= card.fp32
+        # By the width of the operands; on GeForce cards, halves are slowed down when they add up in fp32.
+        assert card.tensor["int8"] >= 2 * card.tensor["fp16"]
+        if "tf32" in card.tensor:
+            assert card.tensor["tf32"] == pytest.approx(card.tensor["fp16"] / 2, rel=0.03)
+            assert card.tensor["bf16"] == card.tensor["fp16"]
+
+
+def test_a_card_is_found_by_the_start_of_its_name():
+    assert find("h200").name == "H200 SXM"
+    assert find("NVIDIA L40S").name == "L40S"
+    for unknown in ("GTX 1080", "", "nvidia"):
+        with pytest.raises(KeyError, match="H200 SXM"):
+            find(unknown)
+
+
+def test_the_targets_peaks_are_those_of_the_datasheet():
+    for row in targets.rows():
+        card = find(row.card)
+        expected = card.memory if row.unit == "GB/s" else card.tensor["fp16"]
+        assert row.peak == pytest.approx(expected, rel=1e-3)
