@@ -252,7 +252,7 @@ def test_a_hidden_shape_is_not_told():
 @pytest.mark.parametrize("kind", FaultKind)
 def test_every_fault_has_words(kind):
     fault = Fault(kind, "A", None, (1, 0, 0), (3,), 2, "A[i]")
-    finding = simulated._explain(fault, lambda line: None)
+    finding = simulated.explain(fault, lambda line: None)
     if kind is FaultKind.UNWRITTEN:  # no block has done it
         assert finding.message == "No block writes A[3]."
         assert finding.evidence == ("A[3], 2 elements",)

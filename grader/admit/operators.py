@@ -17,22 +17,48 @@ READ, WRITE, BOTH = "read", "write", "both"
 
 @dataclass(frozen=True)
 class TileOp:
-    """A tile operation: the access of each leading region argument, how many arguments may follow, options."""
+    """A tile operation: the access of each leading region argument, how many arguments may follow, options.
+
+    ``optional``: how many more may follow; ``valued``: a number may stand for the first region.
+    """
 
     regions: tuple[str, ...]
     arguments: int
     texts: frozenset[str] = frozenset()
     options: frozenset[str] = field(default=frozenset())
+    optional: int = 0
+    valued: bool = False
 
 
-_REDUCTIONS = frozenset({"sum", "max", "min", "absmax", "abssum"})
+_REDUCTIONS = frozenset({"sum", "max", "min", "absmax", "abssum", "bitand", "bitor", "bitxor"})
+_COPY = frozenset({"coalesced_width", "disable_tma", "eviction_policy", "prefer_instruction"})
+_ATOMIC = TileOp((READ, BOTH), 0, options=frozenset({"memory_order", "use_tma", "coalesced_width"}), valued=True)
+_IM2COL = TileOp((READ, WRITE), 6, options=frozenset({"eviction_policy"}))
 
 TILE_OPS = {
-    "tl.tileop.copy": TileOp((READ, WRITE), 0, options=frozenset({"coalesced_width", "disable_tma"})),
+    "tl.tileop.atomicadd": _ATOMIC,
+    "tl.tileop.atomicmax": _ATOMIC,
+    "tl.tileop.atomicmin": _ATOMIC,
+    "tl.tileop.c2d_im2col": _IM2COL,
+    "tl.tileop.copy": TileOp((READ, WRITE), 0, options=_COPY),
+    "tl.tileop.cummax": TileOp((READ, WRITE), 2),
+    "tl.tileop.cumsum": TileOp((READ, WRITE), 2),
     "tl.tileop.fill": TileOp((WRITE,), 1),
+    "tl.tileop.finalize_reducer": TileOp((BOTH,), 0, options=frozenset({"batch"})),
+    "tl.tileop.finalize_reducer_v2": TileOp((READ, WRITE), 0, options=frozenset({"batch"})),
     "tl.tileop.gemm": TileOp((READ, READ, BOTH), 10),
-    "tl.tileop.reduce": TileOp((READ, BOTH), 3, texts=_REDUCTIONS),
+    "tl.tileop.im2col": _IM2COL,
+    "tl.tileop.reduce": TileOp(
+        (READ, BOTH), 3, texts=_REDUCTIONS, options=frozenset({"batch", "nan_propagate", "enable_fadd2"})
+    ),
+    "tl.tileop.reducer_init": TileOp((WRITE,), 0, optional=1),
+    "tl.tileop.transpose": TileOp((READ, WRITE), 0),
 }
+
+#: Options that are texts: what they may be. The other options are numbers from 0 to a limit.
+OPTION_TEXTS = {"prefer_instruction": frozenset({"tma", "cp_async", "sync"})}
+OPTION_LIMITS = {"batch": 4_096, "eviction_policy": 2, "memory_order": 5}
+OPTION_LIMIT = 16
 
 #: Scalar functions: name -> number of arguments.
 FUNCTIONS = {
@@ -55,6 +81,7 @@ FUNCTIONS = {
     "tirx.floor": 1,
     "tirx.ceil": 1,
     "tirx.round": 1,
+    "tl.round_ties_away_from_zero": 1,
     "tirx.trunc": 1,
     "tirx.pow": 2,
     "tirx.bitwise_and": 2,
@@ -142,12 +169,13 @@ INFINITY = "tl.infinity"
 BARRIER, BARRIER_SCOPES = "tirx.tvm_storage_sync", frozenset({"shared", "shared.dyn"})
 GEMM_POLICIES = frozenset({0, 1, 2})  # square, full row, full column
 
-#: Operators whose names say nothing to who wrote T.print: what they are called in a refusal.
-KNOWN_AS = {
-    "tirx.call_extern": "T.print or T.call_extern",
-    "tl.device_assert_with_msg": "T.device_assert",
-    "tl.device_assert": "T.device_assert",
-}
+#: T.device_assert, with how many texts. It is for the simulator alone: the writer leaves it out.
+ASSERTIONS = {"tl.device_assert": 0, "tl.device_assert_with_msg": 1}
+UPDATE = "tl.reducer_update"
+
+#: Operators whose names say nothing to who wrote T.call_extern: what they are called in a refusal.
+KNOWN_AS = {"tirx.call_extern": "T.call_extern"}
+HINTS = {"tl.min_blocks_per_sm": 32}  # numbers for the compiler: from 1 to these
 SWIZZLES = frozenset({"rasterization2DRow", "rasterization2DColumn"})
 LOOP_OPTIONS = frozenset({"num_stages", "coalesced_width"})
 
@@ -158,13 +186,32 @@ def check_operators(kernel: nodes.Kernel, wanted: Kernel) -> None:
         buffer.storage: (buffer.name, parameter.role)
         for buffer, parameter in zip(kernel.params, wanted.parameters, strict=True)
     }
-    _Operators(roles, kernel.line).stmt(kernel.body)
+    operators = _Operators(roles, kernel.line)
+    operators.marks(kernel)
+    operators.stmt(kernel.body)
 
 
 class _Operators:
     def __init__(self, roles: dict[nodes.Storage, tuple[str, Role]], line: nodes.Line | None) -> None:
         self.roles = roles
         self.line = line
+
+    def marks(self, kernel: nodes.Kernel) -> None:
+        """What the kernel's annotations say of its buffers."""
+        if kernel.l2_hit_ratios:
+            raise Refused(
+                _("T.annotate_l2_hit_ratio is not admitted"),
+                self.line,
+                _("It sets the card's cache for all that runs there. Leave it out."),
+            )
+        for value in kernel.safe_values.values():
+            self.expr(value)
+        params = {buffer.storage for buffer in kernel.params}
+        if not params.issuperset(kernel.overlapping):
+            raise Refused(_("T.annotate_restrict_buffers of something that is no parameter"), self.line)
+        for storage in kernel.reducers:
+            if storage.scope not in (nodes.FRAGMENT, nodes.REDUCER):
+                raise Refused(_("a reducer that was not made by T.alloc_reducer"), self.line)
 
     def stmt(self, stmt: nodes.Stmt) -> None:
         self.line = stmt.line or self.line
@@ -185,6 +232,18 @@ class _Operators:
                     self.expr(arg)
             case nodes.Evaluate(value=nodes.Call(op=op) as call) if op in POINTED:
                 self.expr(call)
+            case nodes.Evaluate(value=nodes.Call(op=op, args=(nodes.Load() as load, value)) as call) if (
+                op == UPDATE
+            ):
+                self._options(call.annotations, frozenset())
+                self._access(load.buffer, BOTH)
+                for expr in (*load.indices, value):
+                    self.expr(expr)
+            case nodes.Evaluate(value=nodes.Call(op=op, args=(condition, *texts), annotations=options)) if len(
+                texts
+            ) == ASSERTIONS.get(op) and all(isinstance(text, nodes.Text) for text in texts):
+                self._options(options, frozenset())
+                self.expr(condition)
             case nodes.Evaluate(value=nodes.Call(op=op)):
                 self._refuse_operator(op)
             case nodes.Evaluate(value=value):
@@ -195,6 +254,10 @@ class _Operators:
                     self.expr(expr)
             case nodes.For(annotations=annotations):
                 self._options(annotations, LOOP_OPTIONS)
+            case nodes.Hint(key=key, value=value) if not 1 <= value <= HINTS.get(key, 0):
+                raise Refused(
+                    _("the hint '{key}' is not admitted, or its value is odd").format(key=key), self.line
+                )
             case nodes.Swizzle(kind=kind, size=size) if kind not in SWIZZLES or not 1 <= size <= 64:
                 raise Refused(_("the kernel's swizzle is not one of TileLang's"), self.line)
         for child in nodes.children(stmt):
@@ -264,11 +327,15 @@ class _Operators:
 
     def _tile_op(self, call: nodes.Call, spec: TileOp) -> None:
         regions, rest = call.args[: len(spec.regions)], call.args[len(spec.regions) :]
-        if len(regions) != len(spec.regions) or len(rest) != spec.arguments:
+        few, many = spec.arguments, spec.arguments + spec.optional
+        if len(regions) != len(spec.regions) or not few <= len(rest) <= many:
             raise Refused(
                 _("'{op}' is given an unknown number of arguments").format(op=_short(call.op)), self.line
             )
-        for region, access in zip(regions, spec.regions, strict=True):
+        for position, (region, access) in enumerate(zip(regions, spec.regions, strict=True)):
+            if spec.valued and position == 0 and not isinstance(region, nodes.Region):
+                self.expr(region)
+                continue
             if not isinstance(region, nodes.Region):
                 raise Refused(_("'{op}' is given something that is no tile").format(op=_short(call.op)), self.line)
             self._access(region.buffer, access)
@@ -282,6 +349,8 @@ class _Operators:
         self._options(call.annotations, spec.options)
         if call.op == "tl.tileop.gemm":
             self._gemm(call)
+        if spec is _IM2COL and not all(isinstance(n, nodes.Const) and 0 <= n.value <= 4_096 for n in rest[2:]):
+            raise Refused(_("'{op}' is given odd numbers").format(op=_short(call.op)), self.line)
 
     def _gemm(self, call: nodes.Call) -> None:
         """Everything that a gemm says beside its tiles must follow from them: the compiler believes it."""
@@ -324,7 +393,12 @@ class _Operators:
         for name, value in annotations.items():
             if name not in allowed:
                 raise Refused(_("the option '{name}' is not admitted").format(name=name), self.line)
-            if type(value) not in (int, bool) or not 0 <= int(value) <= 16:
+            if name in OPTION_TEXTS:
+                sound = isinstance(value, str) and value in OPTION_TEXTS[name]
+            else:
+                limit = OPTION_LIMITS.get(name, OPTION_LIMIT)
+                sound = type(value) in (int, bool) and 0 <= int(value) <= limit
+            if not sound:
                 raise Refused(_("the option '{name}' has an odd value").format(name=name), self.line)
 
     def _refuse_operator(self, op: str) -> None:

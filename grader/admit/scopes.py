@@ -55,6 +55,8 @@ class _Scopes:
         for dimension in self.kernel.grid:
             self.expr(dimension.extent, bound)
             bound.add(dimension.var)
+        for value in self.kernel.safe_values.values():
+            self.expr(value, set())
         self.stmt(self.kernel.body, bound)
 
     def stmt(self, stmt: nodes.Stmt, bound: set[nodes.Var]) -> set[nodes.Var]:
@@ -86,7 +88,7 @@ class _Scopes:
             case nodes.While(condition=condition, body=body):
                 self.expr(condition, bound)
                 self.stmt(body, bound)
-            case nodes.Swizzle(body=body):
+            case nodes.Swizzle(body=body) | nodes.Hint(body=body):
                 self.stmt(body, bound)
             case _:
                 raise TypeError(f"not a statement: {stmt!r}")

@@ -25,28 +25,33 @@ def students_lines(target: Any) -> Iterator[None]:
     from tvm.tirx import Buffer
 
     own = Path(tilelang.__file__).parent
-    set_line, bind = Builder.set_fileline, Builder.bind
-    names: dict[Any, str] = {}
+    set_line, give_name = Builder.set_fileline, IRBuilder.name
+    names: dict[Any, str] = {}  # of buffers, as the student calls them
+    in_macro = False  # of TileLang's
 
     def set_callers_line(builder: Any, file: str, line: int, name: str) -> None:
-        if builder.macro_fileline_stack and own in Path(file).parents:
+        nonlocal in_macro
+        in_macro = bool(builder.macro_fileline_stack) and own in Path(file).parents
+        if in_macro:
             file, line, name = builder.macro_fileline_stack[-1]
         set_line(builder, file, line, name)
 
-    def bind_and_name_once(builder: Any, name: str, value: Any, *args: Any, **options: Any) -> Any:
-        result = bind(builder, name, value, *args, **options)
-        if isinstance(value, Buffer) and name != "_":  # "_" is TileLang's for what gets its name later
-            IRBuilder.name(names.setdefault(value, name), value)
-        return result
+    def keep_name(name: str, value: Any) -> Any:
+        if isinstance(value, Buffer):
+            if in_macro:
+                name = names.get(value, name)
+            elif name != "_":  # TileLang's, for what gets its name later
+                names[value] = name
+        return give_name(name, value)
 
     function = getattr(target, "func", None)
     built = getattr(function, "p1_cache", None)
-    Builder.set_fileline, Builder.bind = set_callers_line, bind_and_name_once
+    Builder.set_fileline, IRBuilder.name = set_callers_line, staticmethod(keep_name)
     if built is not None:
         function.p1_cache = {}
     try:
         yield
     finally:
-        Builder.set_fileline, Builder.bind = set_line, bind
+        Builder.set_fileline, IRBuilder.name = set_line, staticmethod(give_name)
         if built is not None:
             function.p1_cache = built

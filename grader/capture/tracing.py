@@ -4,10 +4,12 @@ Runs in the student's process (the sandbox, or their notebook), so it may believ
 nothing: what it returns is text that ``grader.admit`` reads.
 """
 
+import contextlib
 import functools
 import logging
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from grader.capture.format import Trace, TraceError
@@ -39,7 +41,8 @@ def trace(target: Any, kernel: Kernel, shape: Shape, is_theirs: Callable[[str], 
                 name=kernel.name
             )
             return Trace(kernel.name, shape.name, error=TraceError("Missing", message))
-        function, options = _prim_func(target, kernel, shape)
+        with lines_of_callers():
+            function, options = _prim_func(target, kernel, shape)
         from tilelang import tvm
 
         return Trace(kernel.name, shape.name, ir=tvm.ir.save_json(function), options=options)
@@ -49,6 +52,29 @@ def trace(target: Any, kernel: Kernel, shape: Shape, is_theirs: Callable[[str], 
         return Trace(kernel.name, shape.name, error=describe(error, is_theirs))
     finally:
         logging.disable(logging.NOTSET)
+
+
+@contextlib.contextmanager
+def lines_of_callers() -> Iterator[None]:
+    """While this holds, what TileLang's own macros write (T.reduce_max, …) carries the line that calls them.
+
+    Left alone, TileLang gives such statements the line of its own source, which says nothing to a student.
+    """
+    import tilelang
+    from tilelang.language.eager.builder import Builder
+
+    folder = str(Path(tilelang.__file__).parent)
+    original = Builder.set_fileline
+
+    def set_fileline(builder: Builder, file: str, line: int, name: str) -> None:
+        if not file.startswith(folder):
+            original(builder, file, line, name)
+
+    Builder.set_fileline = set_fileline
+    try:
+        yield
+    finally:
+        Builder.set_fileline = original
 
 
 class _NotAKernel(Exception):

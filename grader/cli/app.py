@@ -5,9 +5,11 @@ import sys
 import typer
 from rich.console import Console
 
-from grader.cli import judging, making
+from grader.cli import compiling, judging, making
 from grader.cli.demo import demo
 from grader.cli.lab import lab
+from grader.cli.rooflines import roofline
+from grader.cli.tracing import trace
 from grader.doctor.command import doctor
 from grader.messages import _
 from grader.report.terminal import show_finding
@@ -27,6 +29,9 @@ for command in (
     judging.capture,
     judging.judge,
     judging.grade,
+    compiling.compile,
+    trace,
+    roofline,
     making.build,
     making.course,
     demo,

@@ -38,8 +38,8 @@ def check(
     """Judge a notebook: capture its kernels in the sandbox, then run the lab's checks."""
     from grader.autograders import judge_notebook
 
-    which = _lab(notebook, lab)
-    with _working(_("Judging {notebook} ...").format(notebook=notebook.name), quiet=json):
+    which = lab_of(notebook, lab)
+    with working(_("Judging {notebook} ...").format(notebook=notebook.name), quiet=json):
         verdict = judge_notebook(notebook, which.id, device=device)
     _finish(verdict, json)
 
@@ -58,9 +58,9 @@ def capture(
     from grader.autograders.official import extended
     from grader.capture import capture_notebook, sandbox
 
-    which = _lab(notebook, lab)
+    which = lab_of(notebook, lab)
     typer.echo(sandbox.describe(), err=True)
-    with _working(_("Capturing {notebook} ...").format(notebook=notebook.name)):
+    with working(_("Capturing {notebook} ...").format(notebook=notebook.name)):
         captured = capture_notebook(notebook, extended(which) if official else which)
     output.write_text(captured.to_json())
     typer.echo(
@@ -81,7 +81,7 @@ def judge(
     from grader.capture import read_capture
 
     captured = read_capture(file)
-    with _working(_("Judging {file} ...").format(file=file.name), quiet=json):
+    with working(_("Judging {file} ...").format(file=file.name), quiet=json):
         verdict = judge_capture(captured, device=device, official_run=official)
     _finish(verdict, json)
 
@@ -101,7 +101,7 @@ def grade(
     _known(lab)
     if not json:
         typer.echo(sandbox.describe(), err=True)
-    with _working(_("Grading {lab} ...").format(lab=lab), quiet=json):
+    with working(_("Grading {lab} ...").format(lab=lab), quiet=json):
         results = grade_submissions(course, lab, student, device)
     if json:
         typer.echo(results_to_json(results))
@@ -119,7 +119,7 @@ def _finish(verdict: Verdict, json: bool) -> None:
     raise typer.Exit(0 if verdict.passed else 1)
 
 
-def _working(message: str, quiet: bool = False):
+def working(message: str, quiet: bool = False):
     """A spinner on a terminal, one plain line elsewhere, nothing if ``quiet``."""
     console = Console(stderr=True, quiet=quiet)
     if not console.is_terminal:
@@ -134,7 +134,7 @@ def _known(lab_id: str) -> catalog.Lab:
         raise Unusable(error.args[0]) from None
 
 
-def _lab(notebook: Path, given: str | None) -> catalog.Lab:
+def lab_of(notebook: Path, given: str | None) -> catalog.Lab:
     """The lab of a notebook: as given, by its file's name, or by the kernel that it defines."""
     if given is not None:
         return _known(given)

@@ -15,7 +15,10 @@ MAX_GRID = (2**31 - 1, 65_535, 65_535)
 
 @dataclass(frozen=True)
 class Architecture:
-    """``name`` as compilers spell it; ``shared`` in bytes a multiprocessor, ``reserved`` of them for each block."""
+    """``name`` as compilers spell it. Of a multiprocessor: ``shared`` bytes, most ``threads`` and ``blocks``.
+
+    ``reserved`` bytes of the shared memory are CUDA's own, for each block.
+    """
 
     name: str
     family: str
@@ -71,3 +74,25 @@ def occupancy(arch: Architecture, threads: int, shared: int, registers: int | No
     blocks = min(possible.values())
     limits = tuple(name for name, count in possible.items() if count == blocks)
     return Occupancy(blocks, limits, blocks * warps * WARP / arch.threads)
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """A limit of the architecture that a kernel exceeds: ``kind`` is "shared memory", "threads" or "grid"."""
+
+    kind: str
+    needs: int
+    has: int
+
+
+def misfits(arch: Architecture, threads: int, shared: int, grid: tuple[int | None, ...]) -> list[Misfit]:
+    """What keeps a kernel that compiles from being launched on ``arch``; ``shared`` in bytes a block."""
+    found = []
+    if shared > arch.shared_a_block:
+        found.append(Misfit("shared memory", shared, arch.shared_a_block))
+    if threads > MAX_THREADS:
+        found.append(Misfit("threads", threads, MAX_THREADS))
+    for extent, limit in zip(grid, MAX_GRID, strict=False):
+        if extent is not None and extent > limit:
+            found.append(Misfit("grid", extent, limit))
+    return found

@@ -80,7 +80,7 @@ def landmarks(source: str) -> dict[str, int]:
 
 
 def accesses(source: str) -> tuple[Access, ...]:
-    """The reads and writes of global memory by threads, widest first. TMA's, which no thread makes, are not here."""
+    """The reads and writes of global memory by threads, widest first. Those of the TMA are not here."""
     body = _body(source)
     counts: dict[tuple[str, bool, int], int] = {}
     for name, size in _pointers(source).items():

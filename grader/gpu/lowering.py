@@ -8,6 +8,7 @@ worker goes on with the rest.
 import contextlib
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -63,6 +64,15 @@ class NotLowered:
     text: str
     seconds: float
 
+    @property
+    def signature(self) -> str:
+        """What makes two errors the same: the message without its names and numbers."""
+        return signature(self.kind, self.text)
+
+
+def signature(kind: str, text: str) -> str:
+    return re.sub(r"\b\w*\d\w*\b", "#", f"{kind} {text}")[:120]
+
 
 def lower(kernel_json: str, arch: str, options: Mapping[str, bool | int] | None = None) -> Lowered | NotLowered:
     """Lowers one kernel. ValueError if ``arch`` is none of ARCHITECTURES."""
@@ -70,26 +80,32 @@ def lower(kernel_json: str, arch: str, options: Mapping[str, bool | int] | None 
     return result
 
 
-def lower_all(jobs: Sequence[Job], seconds: int = SECONDS) -> list[Lowered | NotLowered]:
+def lower_all(
+    jobs: Sequence[Job], seconds: int = SECONDS, *, until: NotLowered | None = None
+) -> list[Lowered | NotLowered]:
     """Lowers kernels in turn, ``seconds`` for each; results in the order of ``jobs``.
 
-    Raises JudgeFailed if a worker can't start.
+    With ``until``, the first kernel that gives this error is the last: there are no results after it. Raises
+    JudgeFailed if a worker can't start.
     """
     for job in jobs:
         if job.arch not in ARCHITECTURES:
             raise ValueError(f"unknown architecture {job.arch!r}; known are {', '.join(ARCHITECTURES)}")
     results: list[Lowered | NotLowered] = []
+    end = None if until is None else until.signature
     while len(results) < len(jobs):
-        results += _one_worker(jobs[len(results) :], seconds)
+        results += _one_worker(jobs[len(results) :], seconds, end)
+        if isinstance(results[-1], NotLowered) and results[-1].signature == end:
+            break
     return results
 
 
-def _one_worker(jobs: Sequence[Job], seconds: int) -> list[Lowered | NotLowered]:
+def _one_worker(jobs: Sequence[Job], seconds: int, until: str | None) -> list[Lowered | NotLowered]:
     """The results of the first jobs; the last of them is what ended the worker, if it did not get through."""
     with tempfile.TemporaryDirectory(prefix="tilelab-lower-") as name:
         folder = Path(name)
         rows = [{"json": job.json, "arch": job.arch, "options": dict(job.options)} for job in jobs]
-        (folder / "job.json").write_text(json.dumps({"seconds": seconds, "jobs": rows}))
+        (folder / "job.json").write_text(json.dumps({"seconds": seconds, "until": until, "jobs": rows}))
         status, console = _run(folder, START + len(jobs) * (seconds + 1))
         report = folder / "report.jsonl"
         lines = [json.loads(line) for line in report.read_text().splitlines()] if report.exists() else []

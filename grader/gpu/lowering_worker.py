@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from grader.gpu.lowering import MAX_SOURCE
+from grader.gpu.lowering import MAX_SOURCE, signature
 
 MAX_TEXT = 4_000
 
@@ -43,7 +43,10 @@ def main() -> None:
                 say(job=number, seconds=time.monotonic() - start, warnings=_warnings("".join(printed)), **found)
             except Exception as error:
                 text = str(error).strip()[:MAX_TEXT]
-                say(job=number, seconds=time.monotonic() - start, error=type(error).__name__, text=text)
+                kind = type(error).__name__
+                say(job=number, seconds=time.monotonic() - start, error=kind, text=text)
+                if signature(kind, text) == work["until"]:
+                    break
             signal.alarm(0)
     # Threads and handlers of the libraries have nothing left to do.
     os._exit(0)

@@ -1,4 +1,4 @@
-"""What a kernel takes on a card: compiles CUDA source to a cubin with nvcc, where that is, and reads ptxas's figures.
+"""What a kernel takes on a card: compiles CUDA source with nvcc, where there is one, and reads ptxas's figures.
 
 No GPU is needed. Without nvcc there is no answer, and ``NoCompiler`` says how to get one.
 """
@@ -22,9 +22,11 @@ MAX_TEXT = 4_000
 
 @dataclass(frozen=True)
 class Resources:
-    """ptxas's figures: ``registers`` a thread, ``shared`` static shared memory in bytes a block, the bytes of
-    ``spill`` stores and loads and of the ``stack`` frame a thread. ``sass`` are landmarks of the machine code, if a
-    disassembler is there."""
+    """ptxas's figures: ``registers`` a thread, static ``shared`` memory in bytes a block.
+
+    ``spill_stores``, ``spill_loads`` and ``stack`` are bytes a thread. ``sass`` are landmarks of the machine code,
+    if a disassembler is there.
+    """
 
     registers: int
     shared: int
@@ -51,7 +53,7 @@ class NoCompiler:
 
 
 def compile_source(source: str, arch: str, *, fast_math: bool = False) -> Resources | NotCompiled | NoCompiler:
-    """Compiles TileLang's CUDA source for ``arch`` ("sm_90a"), with the options that TileLang itself gives nvcc."""
+    """Compiles TileLang's CUDA source for ``arch`` ("sm_90a"), with the options that TileLang gives nvcc."""
     compiler = look_at_compiler()
     if compiler is None:
         return NoCompiler(_("there is no nvcc on this machine"))

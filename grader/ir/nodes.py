@@ -8,13 +8,14 @@ from. Names are the student's and serve messages only: the writer never writes t
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-GLOBAL, SHARED, SHARED_DYNAMIC, FRAGMENT, LOCAL, VARIABLE = (
+GLOBAL, SHARED, SHARED_DYNAMIC, FRAGMENT, LOCAL, VARIABLE, REDUCER = (
     "global",
     "shared",
     "shared.dyn",
     "local.fragment",
     "local",
     "local.var",
+    "local.reducer",
 )
 
 #: Kinds of loop, by the number that TVM gives them.
@@ -182,6 +183,19 @@ class Call(Expr):
 
 
 @dataclass(frozen=True, eq=False)
+class Print(Expr):
+    """``T.print``: of a message alone, of a ``value``, or of the element ``index`` of the buffer ``name``.
+
+    The texts are the student's and serve messages only: the writer leaves the whole call out.
+    """
+
+    message: str
+    name: str = ""
+    index: Expr | None = None
+    value: Expr | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class Stmt:
     line: Line | None
 
@@ -251,6 +265,15 @@ class Swizzle(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class Hint(Stmt):
+    """A number for the compiler, by the name ``key``: "tl.min_blocks_per_sm". No effect on results."""
+
+    key: str
+    value: int
+    body: Stmt
+
+
+@dataclass(frozen=True, eq=False)
 class Layout:
     """``T.annotate_layout``: how a shared buffer lies in memory. ``index`` is over ``placeholders``."""
 
@@ -272,7 +295,10 @@ class Grid:
 class Kernel:
     """A kernel: its tensor parameters by position, launch grid (outermost first), threads a block, and body.
 
-    ``sizes`` are the variables that stand for dynamic sizes in the parameters' shapes.
+    ``sizes`` are the variables that stand for dynamic sizes in the parameters' shapes. By storage:
+    ``safe_values``, what copies take for elements out of bounds; ``reducers``, how each of T.alloc_reducer
+    combines; ``l2_hit_ratios``, the part of a parameter to be kept in the L2 cache. ``overlapping`` are parameters
+    that may share memory.
     """
 
     params: tuple[Buffer, ...]
@@ -284,6 +310,10 @@ class Kernel:
     layouts: tuple[Layout, ...]
     body: Stmt
     line: Line | None = None
+    safe_values: dict[Storage, Expr] = field(default_factory=dict)
+    reducers: dict[Storage, str] = field(default_factory=dict)
+    l2_hit_ratios: dict[Storage, float] = field(default_factory=dict)
+    overlapping: tuple[Storage, ...] = ()
 
 
 def children(node: Expr | Stmt) -> Iterator[Expr | Stmt]:
@@ -304,6 +334,8 @@ def children(node: Expr | Stmt) -> Iterator[Expr | Stmt]:
             yield from extents
         case Call(args=args):
             yield from args
+        case Print(index=index, value=value):
+            yield from (part for part in (index, value) if part is not None)
         case Seq(body=body):
             yield from body
         case Store(indices=indices, value=value):
@@ -318,7 +350,7 @@ def children(node: Expr | Stmt) -> Iterator[Expr | Stmt]:
             yield from (low, extent, body)
         case While(condition=condition, body=body):
             yield from (condition, body)
-        case Swizzle(body=body):
+        case Swizzle(body=body) | Hint(body=body):
             yield body
 
 

@@ -33,6 +33,9 @@ def show(node: nodes.Expr, above: int = 0) -> str:
             return f"{buffer.name}[{', '.join(map(_slice, mins, extents))}]"
         case nodes.Call(op=op, args=args):
             return f"T.{op.rpartition('.')[2]}({', '.join(map(show, args))})"
+        case nodes.Print(message=message, name=name, value=value):
+            shown = name or ("" if value is None else show(value))
+            return f"T.print({', '.join(filter(None, (shown, f'msg={message!r}' if message else '')))})"
     raise TypeError(f"not an expression: {node!r}")
 
 

@@ -22,11 +22,33 @@ MAX_TREE = 500_000  # nodes in the tree, shared ones counted at each use
 MAX_DEPTH = 250
 MAX_NAME = 64
 MAX_LINE = 10**6
+DEFAULT_THREADS = 128  # a block, where T.Kernel is given none: what TileLang's compiler for CUDA takes then
 
 _DTYPES = frozenset(nodes.ITEM_SIZE) | {"handle"}
 _SCOPES = frozenset(
-    (nodes.GLOBAL, nodes.SHARED, nodes.SHARED_DYNAMIC, nodes.FRAGMENT, nodes.LOCAL, nodes.VARIABLE)
+    (
+        nodes.GLOBAL,
+        nodes.SHARED,
+        nodes.SHARED_DYNAMIC,
+        nodes.FRAGMENT,
+        nodes.LOCAL,
+        nodes.VARIABLE,
+        nodes.REDUCER,
+    )
 )
+
+#: What T.print calls -> how many arguments follow the name.
+_PRINTS = {"debug_print_msg": 1, "debug_print_var": 2, "debug_print_buffer_value": 4}
+
+#: Texts that an option may have.
+_OPTION_TEXTS = frozenset({"tma", "cp_async", "sync"})
+
+#: Options that hold a layout. It makes no difference to results, and TVM can't load one: it is left out.
+_LAYOUTS = frozenset({"parallel_loop_layout"})
+
+#: How reducers combine.
+_REDUCERS = frozenset({"sum", "max", "min", "bitand", "bitor", "bitxor"})
+MAX_MESSAGE = 200
 
 T = TypeVar("T")
 
@@ -141,8 +163,8 @@ def _is_leaf_reference(raw_nodes: list[Any], ref: int) -> bool:
     return isinstance(target, dict) and target.get("type") in ("ir.Span", "None", "ir.SourceName")
 
 
-def _clip(text: object) -> str:
-    return "".join(c if c.isprintable() else "?" for c in str(text)[:MAX_NAME])
+def _clip(text: object, limit: int = MAX_NAME) -> str:
+    return "".join(c if c.isprintable() else "?" for c in str(text)[:limit])
 
 
 class _Reader:
@@ -331,6 +353,20 @@ class _Reader:
         dtype = "void" if data.get("dtype") in ("", "void") else self.dtype(data)
         return nodes.Call(dtype, _clip(name), arguments, annotations)
 
+    def _print(self, function: str, args: list[nodes.Expr]) -> nodes.Print | None:
+        """The call of one of the functions that T.print calls, or None."""
+        if len(args) != _PRINTS.get(function) or not isinstance(args[0], nodes.Text):
+            return None
+        message, values = _clip(args[0].value, MAX_MESSAGE), args[1:]
+        match values:
+            case (nodes.Text(value=name), index, value):
+                name = _clip(name)
+            case _:
+                name, index, value = "", None, values[0] if values else None
+        if any(isinstance(part, nodes.Text | nodes.Region) for part in (index, value)):
+            return None
+        return nodes.Print("handle", message, name, index, value)
+
     def _region(self, args: list[int], annotations: dict[str, object]) -> nodes.Region:
         if annotations or len(args) < 2:
             self.refuse(_("a tile region of the IR can't be read"))
@@ -346,8 +382,9 @@ class _Reader:
         return nodes.Region("handle", start.buffer, start.indices, tuple(extents), int(access.value))
 
     def annotations(self, index: int) -> dict[str, object]:
-        """Options of a call or loop: names to numbers, or to lists of them."""
-        return {self.name(key): self._option(value) for key, value in self.pairs(index)}
+        """Options of a call or loop: names to numbers, to lists of them, or to a few known texts."""
+        named = ((self.name(key), value) for key, value in self.pairs(index))
+        return {name: self._option(value) for name, value in named if name not in _LAYOUTS}
 
     def _option(self, index: int) -> object:
         data = self.graph.data(index)
@@ -358,6 +395,13 @@ class _Reader:
                 return self._number(kind, self.fields(index, kind)).value
             case "ffi.Array":
                 return tuple(self._option(item) for item in self.array(index))
+            case "tirx.StringImm":
+                text = self.string(self.ref(self.fields(index, "tirx.StringImm"), "value"))
+                if text not in _OPTION_TEXTS:
+                    self.refuse(
+                        _("the kernel has an option '{text}', which can't be judged").format(text=_clip(text))
+                    )
+                return text
             case _:
                 self.unexpected(index)
 
@@ -416,10 +460,16 @@ class _Reader:
             case "tirx.SeqStmt":
                 items = tuple(self.stmt(item) for item in self.array(self.ref(data, "seq")))
                 return nodes.Seq(line, settle(items))
+            case "tirx.Bind" if self._names_a_region(data):
+                return nodes.Evaluate(line, nodes.Const("int32", 0))
             case "tirx.Bind":
                 return nodes.Bind(line, self.var(self.ref(data, "var")), self.expr(self.ref(data, "value")))
             case "tirx.Evaluate":
-                return nodes.Evaluate(line, self.expr(self.ref(data, "value")))
+                value = self.expr(self.ref(data, "value"))
+                match value:
+                    case nodes.Call(op="tirx.call_extern", args=(nodes.Text(value=function), *args)):
+                        value = self._print(function, args) or value
+                return nodes.Evaluate(line, value)
             case "tirx.BufferStore":
                 self.absent(data, "predicate")
                 buffer = self.buffer(self.ref(data, "buffer"))
@@ -441,6 +491,14 @@ class _Reader:
                 return self._attribute(data)
             case _:
                 self.unexpected(index)
+
+    def _names_a_region(self, data: dict[str, Any]) -> bool:
+        """``here = X[0:16]``: a let of a slice, which nothing refers to; whoever uses it has the slice itself."""
+        var, value = self.ref(data, "var"), self.ref(data, "value")
+        if self.graph.type_of(var) != "tirx.Var" or self.graph.type_of(value) != "tirx.BufferLoad":
+            return False
+        name, _x, lanes = str(self.graph.data(var).get("dtype")).rpartition("x")
+        return name in nodes.ITEM_SIZE and lanes.isdecimal()
 
     def _for(self, data: dict[str, Any]) -> nodes.Stmt:
         kind = data.get("kind")
@@ -475,13 +533,16 @@ class _Reader:
 
     def _attribute(self, data: dict[str, Any]) -> nodes.Stmt:
         key = self.name(self.ref(data, "attr_key"))
-        if key != "threadblock_swizzle_pattern":
+        if key not in ("threadblock_swizzle_pattern", "tl.min_blocks_per_sm"):
             self.refuse(_("the kernel uses the attribute '{key}', which can't be judged").format(key=key))
         value = self.expr(self.ref(data, "value"))
         match value:
+            case nodes.Const(value=int(number)) if key == "tl.min_blocks_per_sm" and 0 < number < 2**16:
+                return nodes.Hint(self.line, key, int(number), self.stmt(self.ref(data, "body")))
             case nodes.Call(op="tirx.tvm_tuple", args=(nodes.Text(value=pattern), nodes.Const(value=int(size)))):
-                return nodes.Swizzle(self.line, pattern, size, self.stmt(self.ref(data, "body")))
-        self.refuse(_("the kernel's swizzle can't be read"))
+                if key == "threadblock_swizzle_pattern":
+                    return nodes.Swizzle(self.line, pattern, size, self.stmt(self.ref(data, "body")))
+        self.refuse(_("the attribute '{key}' of the kernel can't be read").format(key=key))
 
     # The host part around T.Kernel, whose form is always the same
 
@@ -507,7 +568,13 @@ class _Reader:
         self.thread_vars, body = self._threads(inner)
         root = self._block(body)
         allocations = tuple(self.buffer(item) for item in self.array(self.ref(root, "alloc_buffers")))
-        self.threads, layouts = self._block_options(self.ref(root, "annotations"))
+        self.threads, layouts, marks = self._block_options(self.ref(root, "annotations"))
+        around = dict(self._named(self.ref(block, "annotations")))
+        if "tl.non_restrict_params" in around:
+            marks["overlapping"] = self._storages(around["tl.non_restrict_params"])
+        owned = {buffer.storage for buffer in (*params, *allocations)}
+        if not owned.issuperset(storage for found in marks.values() for storage in found):
+            self.refuse(_("the kernel annotates a buffer that it doesn't have"))
         return nodes.Kernel(
             params=tuple(params),
             sizes=tuple(sizes),
@@ -518,6 +585,7 @@ class _Reader:
             layouts=layouts,
             body=self.stmt(self.ref(root, "body")),
             line=start,
+            **marks,
         )
 
     def _block(self, index: int) -> dict[str, Any]:
@@ -578,24 +646,68 @@ class _Reader:
             self.refuse(_("the kernel's thread indices can't be read"))
         return (thread_vars[0], thread_vars[1], thread_vars[2]), body
 
-    def _block_options(self, index: int) -> tuple[tuple[int, int, int], tuple[nodes.Layout, ...]]:
-        threads: tuple[int, ...] = ()
+    def _named(self, index: int) -> list[tuple[str, int]]:
+        return [(self.name(key), value) for key, value in self.pairs(index)]
+
+    def _block_options(self, index: int) -> tuple[tuple[int, int, int], tuple[nodes.Layout, ...], dict[str, Any]]:
+        """Threads a block, layouts, and what else T.Kernel's block says of buffers: fields of nodes.Kernel."""
+        threads: tuple[int, ...] = (DEFAULT_THREADS, 1, 1)
         layouts: tuple[nodes.Layout, ...] = ()
-        for key, value in self.pairs(index):
-            match self.name(key):
+        marks: dict[str, Any] = {}
+        for key, value in self._named(index):
+            match key:
                 case "tl.launch_threads":
                     counts = self._option(value)
-                    if isinstance(counts, tuple) and all(type(n) is int and n > 0 for n in counts):
-                        threads = counts
+                    if (
+                        not isinstance(counts, tuple)
+                        or len(counts) != 3
+                        or not all(type(n) is int and n > 0 for n in counts)
+                    ):
+                        self.refuse(_("the kernel's number of threads can't be read"))
+                    threads = counts
                 case "layout_map":
                     layouts = tuple(self._layout(k, v) for k, v in self.pairs(value))
+                case "safe_value_map":
+                    marks["safe_values"] = {self.storage(k): self._safe_value(v) for k, v in self.pairs(value)}
+                case "l2_hit_ratio_map":
+                    marks["l2_hit_ratios"] = {self.storage(k): self._ratio(v) for k, v in self.pairs(value)}
+                case "reducer_info" | "reducer_info_v2":
+                    found = {self.storage(k): self._combination(v) for k, v in self.pairs(value)}
+                    marks["reducers"] = marks.get("reducers", {}) | found
+                case "tl.non_restrict_params":
+                    marks["overlapping"] = self._storages(value)
                 case other:
                     self.refuse(
                         _("the kernel uses the annotation '{name}', which can't be judged").format(name=other)
                     )
-        if len(threads) != 3:
-            self.refuse(_("the kernel's number of threads can't be read"))
-        return (threads[0], threads[1], threads[2]), layouts
+        return (threads[0], threads[1], threads[2]), layouts, marks
+
+    def _storages(self, index: int) -> tuple[nodes.Storage, ...]:
+        return tuple(self.storage(item) for item in self.array(index))
+
+    def _safe_value(self, index: int) -> nodes.Expr:
+        data = self.graph.data(index)
+        match self.graph.type_of(index):
+            case "bool" if type(data) is bool:
+                return nodes.Const("bool", data)
+            case "int" if type(data) is int and -(2**31) <= data < 2**31:
+                return nodes.Const("int32", data)
+            case "float" if type(data) in (int, float) and abs(data) < 2**63:
+                return nodes.Const("float32", float(data))
+        return self.expr(index)
+
+    def _ratio(self, index: int) -> float:
+        value = self._option(index)
+        if not isinstance(value, float) or not 0 <= value <= 1:
+            self.refuse(_("the kernel's annotation of the L2 cache can't be read"))
+        return value
+
+    def _combination(self, index: int) -> str:
+        options = dict(self._named(index))
+        name = self.string(options["op"]) if "op" in options else ""
+        if name not in _REDUCERS:
+            self.refuse(_("the kernel has a reducer whose operation can't be read"))
+        return name
 
     def _layout(self, storage: int, layout: int) -> nodes.Layout:
         data = self.fields(layout, "tl.Layout")

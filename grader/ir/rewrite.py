@@ -51,6 +51,7 @@ _PARTS: dict[type, tuple[str, ...]] = {
     nodes.Load: ("indices",),
     nodes.Region: ("mins", "extents"),
     nodes.Call: ("args",),
+    nodes.Print: ("index", "value"),
     nodes.Seq: ("body",),
     nodes.Bind: ("value",),
     nodes.Store: ("indices", "value"),
@@ -59,4 +60,5 @@ _PARTS: dict[type, tuple[str, ...]] = {
     nodes.For: ("min", "extent", "body"),
     nodes.While: ("condition", "body"),
     nodes.Swizzle: ("body",),
+    nodes.Hint: ("body",),
 }

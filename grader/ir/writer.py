@@ -21,7 +21,11 @@ _PREFIX = {
     nodes.FRAGMENT: "f",
     nodes.LOCAL: "l",
     nodes.VARIABLE: "v",
+    nodes.REDUCER: "r",
 }
+
+#: Calls that are there to tell something: the simulator does. They are not written, nor are prints.
+_SPOKEN = frozenset({"tl.device_assert", "tl.device_assert_with_msg"})
 
 
 def write(kernel: nodes.Kernel, *, lines: bool = True) -> str:
@@ -104,11 +108,16 @@ class _Writer:
     def _option(self, value: object) -> int:
         if isinstance(value, tuple):
             return self.array([self._option(item) for item in value])
+        if isinstance(value, str):
+            return self.text(value)
         if isinstance(value, bool):
             return self.number("bool", value)
         if isinstance(value, int):
             return self.int32(value)
         raise TypeError(f"an option can't have the value {value!r}")
+
+    def text(self, value: str) -> int:
+        return self.add("tirx.StringImm", {"span": self.none, "dtype": "handle", "value": self.string(value)})
 
     # Expressions
 
@@ -221,6 +230,10 @@ class _Writer:
                 return self.add("tirx.SeqStmt", span | {"seq": self.array([self.stmt(item) for item in body])})
             case nodes.Bind(var=var, value=value):
                 return self.add("tirx.Bind", span | {"var": self.var(var), "value": self.expr(value)})
+            case nodes.Evaluate(value=nodes.Print()):
+                return self.add("tirx.Evaluate", span | {"value": self.int32(0)})
+            case nodes.Evaluate(value=nodes.Call(op=op)) if op in _SPOKEN:
+                return self.add("tirx.Evaluate", span | {"value": self.int32(0)})
             case nodes.Evaluate(value=value):
                 return self.add("tirx.Evaluate", span | {"value": self.expr(value)})
             case nodes.Store(buffer=buffer, indices=indices, value=value):
@@ -245,14 +258,16 @@ class _Writer:
             case nodes.While(condition=condition, body=body):
                 return self.add("tirx.While", span | {"condition": self.expr(condition), "body": self.stmt(body)})
             case nodes.Swizzle(kind=kind, size=size, body=body):
-                text = self.add(
-                    "tirx.StringImm", {"span": self.none, "dtype": "handle", "value": self.string(kind)}
-                )
-                value = self._call("tirx.tvm_tuple", "handle", [text, self.int32(size)], self.empty_map)
-                key = self.string("threadblock_swizzle_pattern")
-                data = {"node": self.none, "attr_key": key, "value": value, "body": self.stmt(body)}
-                return self.add("tirx.AttrStmt", span | data)
+                pattern = [self.text(kind), self.int32(size)]
+                value = self._call("tirx.tvm_tuple", "handle", pattern, self.empty_map)
+                return self._attribute("threadblock_swizzle_pattern", value, body, span)
+            case nodes.Hint(key=key, value=value, body=body):
+                return self._attribute(key, self.int32(value), body, span)
         raise TypeError(f"not a statement: {node!r}")
+
+    def _attribute(self, key: str, value: int, body: nodes.Stmt, span: dict[str, int]) -> int:
+        data = {"node": self.none, "attr_key": self.string(key), "value": value, "body": self.stmt(body)}
+        return self.add("tirx.AttrStmt", span | data)
 
     def _loop(self, var: int, low: int, extent: int, kind: int, binding: int | None = None) -> dict[str, Any]:
         return {
@@ -317,6 +332,7 @@ class _Writer:
             self.string("tl.launch_threads"),
             self.array([self.int32(count) for count in kernel.threads]),
         ]
+        options += self._marks(kernel)
         # kernel.layouts are left out: TVM's loader can't restore a layout (it knows its index variables by
         # identity), so the compiler infers one, as it does where none is annotated. Results don't depend on it.
         body = self.stmt(kernel.body)
@@ -339,6 +355,32 @@ class _Writer:
                 "tirx.For", {"span": self.none} | loop | {"body": inner, "annotations": self.empty_map}
             )
         return inner
+
+    def _marks(self, kernel: nodes.Kernel) -> list[int]:
+        """What the kernel's block says of buffers, but for hints for the L2 cache, which concern the device."""
+        dtypes = {buffer.storage: buffer.dtype for buffer in (*kernel.params, *kernel.allocations)}
+
+        def by_storage(items: dict[nodes.Storage, int]) -> int:
+            pairs = ((self.storage(storage, dtypes[storage]), value) for storage, value in items.items())
+            return self.add("ffi.Map", [item for pair in pairs for item in pair])
+
+        marks: list[int] = []
+        if kernel.safe_values:
+            values = {storage: self.expr(value) for storage, value in kernel.safe_values.items()}
+            marks += [self.string("safe_value_map"), by_storage(values)]
+        for key, own in (("reducer_info_v2", True), ("reducer_info", False)):
+            # Those of TileLang's older form are fragments.
+            found = {s: name for s, name in kernel.reducers.items() if (s.scope == nodes.REDUCER) == own}
+            infos = {storage: self._reducer(name, own) for storage, name in found.items()}
+            marks += [self.string(key), by_storage(infos)] if infos else []
+        if kernel.overlapping:
+            names = [self.storage(storage, dtypes[storage]) for storage in kernel.overlapping]
+            marks += [self.string("tl.non_restrict_params"), self.array(names)]
+        return marks
+
+    def _reducer(self, name: str, own: bool) -> int:
+        fields = {"op": name} if own else {"op": name, "rep": "all"}
+        return self.add("ffi.Map", [self.string(text) for pair in fields.items() for text in pair])
 
     def _block(self, name: str, allocations: list[int], annotations: int, body: int) -> int:
         block = self.add(

@@ -49,7 +49,7 @@ def run(
             if answer is None or isinstance(answer, _Problem | str):
                 results.append(_broke(answer, process, locate))
                 break
-            results.append(Ran(output, tuple(_explain(fault, locate) for fault in answer)))
+            results.append(Ran(output, tuple(explain(fault, locate) for fault in answer)))
     finally:
         process.kill()
         process.join()
@@ -172,7 +172,8 @@ def _broke(problem: _Problem | str | None, process, locate: Locate) -> Broke:
     return Broke(Finding(problem.message, where=locate(problem.line)))
 
 
-def _explain(fault: simulator.Fault, locate: Locate) -> Finding:
+def explain(fault: simulator.Fault, locate: Locate) -> Finding:
+    """A fault in words."""
     message, advice = _words()[fault.kind]
     place = f"{fault.buffer}[{', '.join(map(str, fault.index))}]" if fault.buffer else fault.expression
     block = "(" + ", ".join(map(str, fault.block)) + ")"

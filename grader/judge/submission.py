@@ -8,14 +8,17 @@ import torch
 from grader.admit import Admitted, Refused, admit
 from grader.capture.format import Capture, Trace, TraceError
 from grader.catalog import Group, Kernel, Lab, Role, Shape
+from grader.gpu import roofline
 from grader.gpu.hardware import Card
 from grader.ir.nodes import Line
-from grader.judge import on_card, seeds, simulated, tasks
+from grader.judge import on_card, replay, seeds, simulated, tasks
 from grader.judge.comparison import compare, is_poison
 from grader.judge.outcome import Broke, Ran
 from grader.judge.task import Task, Tensors
 from grader.messages import _
-from grader.verdict import Assessment, Finding, JudgeFailed, Location, Outcome
+from grader.verdict import Assessment, Finding, JudgeFailed, Location, Outcome, Unusable
+from grader.verdict.trace import BlockTrace
+from grader.verdict.traffic import Counted
 
 #: Lines of evidence that a finding gathers from several shapes.
 MAX_EVIDENCE = 6
@@ -107,6 +110,29 @@ class Submission:
                 (Finding(_("Speed is measured on a GPU; there is none here.")),),
             )
         return on_card.fast(self._session(name), self.card, self.lab, task, shape)
+
+    def trace(self, name: str, shape: Shape, block: tuple[int, ...]) -> BlockTrace:
+        """What a block of the kernel does at ``shape``, step by step. Raises Unusable, with the reason."""
+        found = self._admit(name, shape)
+        if isinstance(found, Finding):
+            raise Unusable(found)
+        task, kernel = tasks.find(self.lab.id, name), self.lab.kernel(name)
+        inputs = self._inputs(task, task.families[0], shape)
+        return replay.record(name, found, inputs, *_output(kernel, shape), block, self.capture)
+
+    def count(self, name: str, shape: Shape, card: str | None = None) -> Counted:
+        """What the kernel moves and computes at ``shape``, and the least time for it on a card, or on all known.
+
+        Raises Unusable, with the reason.
+        """
+        cards = roofline.cards() if card is None else (roofline.find(card),)
+        found = self._admit(name, shape)
+        if isinstance(found, Finding):
+            raise Unusable(found)
+        task, kernel = tasks.find(self.lab.id, name), self.lab.kernel(name)
+        inputs = self._inputs(task, task.families[0], shape)
+        traffic = replay.count(found, inputs, *_output(kernel, shape), self.capture)
+        return Counted(self.lab.id, name, str(shape), traffic, roofline.bounds(traffic, cards))
 
     # How they are answered
 

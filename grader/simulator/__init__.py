@@ -7,7 +7,7 @@ or operator in ``functions``, a dtype in ``dtypes``, a kind of statement in ``st
 from grader.simulator.births import Birth, Births
 from grader.simulator.budget import Budget, OverBudget
 from grader.simulator.faults import Fault, FaultKind, Unsupported
-from grader.simulator.recorder import Recorder
+from grader.simulator.recorder import NoSuchBlock, Recorder
 from grader.simulator.run import Run, run
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Budget",
     "Fault",
     "FaultKind",
+    "NoSuchBlock",
     "OverBudget",
     "Recorder",
     "Run",

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise, product
 from math import prod
 from time import monotonic
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -65,6 +66,18 @@ class _Cut(Exception):
 
 
 # Which dimensions of the grid
+
+_plans: WeakKeyDictionary[nodes.Kernel, frozenset[int]] = WeakKeyDictionary()
+
+
+def _free(kernel: nodes.Kernel) -> frozenset[int]:
+    """The dimensions of the grid that may become leading axes; remembered, as a kernel never changes."""
+    if kernel not in _plans:
+        control = _control(kernel) if _known(kernel) else {dimension.var for dimension in kernel.grid}
+        _plans[kernel] = frozenset(
+            axis for axis, dimension in enumerate(kernel.grid) if dimension.var not in control
+        )
+    return _plans[kernel]
 
 
 def _control(kernel: nodes.Kernel) -> set[nodes.Var]:
@@ -115,9 +128,9 @@ def _control(kernel: nodes.Kernel) -> set[nodes.Var]:
 def _known(kernel: nodes.Kernel) -> bool:
     """Has the kernel only what can be done for several blocks at once?"""
     return all(
-        part not in kernel.thread_vars if isinstance(part, nodes.Var) else part.op in _CALLS
+        part not in kernel.thread_vars if isinstance(part, nodes.Var) else getattr(part, "op", "") in _CALLS
         for part in nodes.walk(kernel.body)
-        if isinstance(part, nodes.Var | nodes.Call)
+        if isinstance(part, nodes.Var | nodes.Call | nodes.Print)
     )
 
 
@@ -414,18 +427,15 @@ def run_batched(
     NotBatched if the kernel must be run a block at a time; counts and outputs are then of no use.
     """
     kernel = base.kernel
-    control = _control(kernel)
-    axes = [
-        axis
-        for axis in reversed(range(len(extents)))
-        if extents[axis] > 1 and kernel.grid[axis].var not in control
-    ]
-    if not axes or not _known(kernel) or not _apart(tensors):
+    free = _free(kernel)
+    axes = [axis for axis in reversed(range(len(extents))) if extents[axis] > 1 and axis in free]
+    if not axes or not _apart(tensors):
         raise NotBatched
     scope = Scope(base, dict(sizes), line=kernel.line)
-    limit = ELEMENTS // _elements(kernel, scope)
-    block = sum(2 * base.layout(buffer, scope)[3] for buffer in kernel.allocations)
-    limit = min(limit, base.meter.budget.bytes // SHARE // max(block, 1))
+    elements = _elements(kernel, scope)
+    # A T.Parallel and a tile operation need up to 64 bytes an element for a moment.
+    block = 64 * elements + sum(2 * base.layout(buffer, scope)[3] for buffer in kernel.allocations)
+    limit = min(ELEMENTS // elements, base.meter.budget.bytes // SHARE // block)
     chunks = _chunks([extents[axis] for axis in axes], limit)
     if prod(chunks) < 2:
         raise NotBatched

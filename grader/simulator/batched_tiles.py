@@ -14,13 +14,14 @@ import torch
 from grader.ir import nodes
 from grader.simulator.counters import told
 from grader.simulator.dtypes import DTYPES, cast
-from grader.simulator.expressions import Code, Scope, State, compile_expression
+from grader.simulator.expressions import Affine, Scope, State, compile_expression
 from grader.simulator.faults import NotBatched
 from grader.simulator.memory import FULL, Memory, Window
 from grader.simulator.operations import count_operations
-from grader.simulator.tileops.copies import _level
-from grader.simulator.tileops.products import GEMM_WORK, POLICIES, _product, wider
-from grader.simulator.tileops.reductions import REDUCTIONS
+from grader.simulator.tileops.arguments import check_options
+from grader.simulator.tileops.copies import WITHOUT_EFFECT, _level
+from grader.simulator.tileops.products import GEMM_WORK, POLICIES, check_places, product_of, wider
+from grader.simulator.tileops.reductions import read_reduction
 from grader.verdict.traffic import Kind
 
 Runner = Callable[[State], None]
@@ -31,18 +32,37 @@ Lead = tuple[tuple[int, int], ...]
 Clip = tuple[tuple[int, int], ...]
 
 
-def _integer(node: nodes.Expr, scope: Scope) -> Code:
-    """An integer that is the same for all blocks."""
+Integer = int | Callable[[State], int]
+
+
+def _integer(node: nodes.Expr, scope: Scope) -> Integer:
+    """An integer that is the same for all blocks: what it is, or what evaluates it."""
+    if isinstance(node, nodes.Const) and node.dtype == "int32" and isinstance(node.value, int):
+        return node.value
     code = compile_expression(node, scope)
     if code.varies or not code.dtype.is_int:
         raise NotBatched
-    return code
+    return code.run if code.constant is None else code.constant
+
+
+def _values(integers: list[Integer], state: State) -> list[int]:
+    return [value if isinstance(value, int) else value(state) for value in integers]
 
 
 def _constant(node: nodes.Expr, allowed: tuple[int, ...]) -> int:
     if not isinstance(node, nodes.Const) or node.dtype not in DTYPES or node.value not in allowed:
         raise NotBatched
     return int(node.value)
+
+
+def _affine(node: nodes.Expr, scope: Scope) -> Affine:
+    """A position that is affine in the blocks' indices."""
+    if isinstance(node, nodes.Const) and node.dtype == "int32" and isinstance(node.value, int):
+        return Affine(node.value, (0,) * scope.rank)
+    code = compile_expression(node, scope)
+    if code.affine is None or not code.dtype.is_int:
+        raise NotBatched
+    return code.affine
 
 
 class BatchedTile:
@@ -63,13 +83,11 @@ class BatchedTile:
         self.shape, self.strides = self.array.shape[own:], self.array.strides[own:]
         if not len(node.mins) == len(node.extents) == len(self.shape):
             raise NotBatched
-        mins = [compile_expression(low, scope) for low in node.mins]
-        if any(code.affine is None or not code.dtype.is_int for code in mins):
-            raise NotBatched
+        mins = [_affine(low, scope) for low in node.mins]
         #: Along each dimension, the position of the first block's tile and the step from block to block.
-        self.bases = [code.affine.base for code in mins]
-        self.steps = [code.affine.coefficients for code in mins]
-        self._spread = [code.affine.spread(self.lead) for code in mins]
+        self.bases = [affine.base for affine in mins]
+        self.steps = [affine.coefficients for affine in mins]
+        self._spread = [affine.spread(self.lead) for affine in mins]
         self.lead_strides = list(self.array.strides[:own]) or [0] * len(self.lead)
         for steps, stride in zip(self.steps, self.strides, strict=True):
             self.lead_strides = [
@@ -78,18 +96,19 @@ class BatchedTile:
         if min(self.lead_strides) < 0:
             raise NotBatched
         self._extents = [_integer(extent, scope) for extent in node.extents]
-        self.looped = [axis for axis, extent in enumerate(self._extents) if extent.constant != 1]
+        self.looped = [axis for axis, extent in enumerate(self._extents) if extent != 1]
         self.all: Lead = tuple((0, size) for size in self.lead)
 
     def constant_extent(self, axis: int) -> int | None:
-        return self._extents[axis].constant
+        extent = self._extents[axis]
+        return extent if isinstance(extent, int) else None
 
     def extents(self, state: State) -> list[int]:
-        return [code.run(state) for code in self._extents]
+        return _values(self._extents, state)
 
     def mins(self, state: State) -> list[int]:
         """The position of the first block's tile."""
-        return [base if isinstance(base, int) else base(state) for base in self.bases]
+        return _values(self.bases, state)
 
     def within(self, start: list[int], sizes: list[int]) -> bool:
         """Do the tiles of all blocks lie in the buffer?"""
@@ -179,7 +198,10 @@ def _injective(window: Window) -> bool:
 def copy(call: nodes.Call, scope: Scope) -> Runner:
     if len(call.args) != 2:
         raise NotBatched
+    check_options(call, scope, *WITHOUT_EFFECT)
     source, target = (BatchedTile(arg, scope) for arg in call.args)
+    if source.memory.storage in scope.program.kernel.safe_values:
+        raise NotBatched
     base = source if _level(source.array) >= _level(target.array) else target
     if len(source.looped) != len(target.looped) or source.memory is target.memory:
         raise NotBatched
@@ -326,7 +348,7 @@ class _Side:
 
 
 def fill(call: nodes.Call, scope: Scope) -> Runner:
-    if len(call.args) != 2:
+    if len(call.args) != 2 or call.annotations:
         raise NotBatched
     target = BatchedTile(call.args[0], scope)
     value = compile_expression(call.args[1], scope)
@@ -352,12 +374,12 @@ def fill(call: nodes.Call, scope: Scope) -> Runner:
 
 
 def gemm(call: nodes.Call, scope: Scope) -> Runner:
-    if len(call.args) != 13:
+    if len(call.args) != 13 or call.annotations:
         raise NotBatched
     a, b, c = (BatchedTile(arg, scope) for arg in call.args[:3])
     transpose_a, transpose_b = (_constant(arg, (0, 1)) for arg in call.args[3:5])
-    stated = [_integer(arg, scope).run for arg in call.args[5:8]]
-    place = [_integer(arg, scope).run for arg in call.args[11:13]]
+    stated = [_integer(arg, scope) for arg in call.args[5:8]]
+    place = [_integer(arg, scope) for arg in call.args[11:13]]
     _constant(call.args[8], POLICIES)
     _constant(call.args[10], (0,))
     clear = compile_expression(call.args[9], scope)
@@ -367,17 +389,18 @@ def gemm(call: nodes.Call, scope: Scope) -> Runner:
     if min(len(tile.shape) for tile in (a, b, c)) < 2 or any((*c.steps[-2], *c.steps[-1])):
         raise NotBatched
     program = scope.program
-    work, multiply = _product(a.array.dtype, b.array.dtype, c.array.dtype, scope)
+    check_places(a.memory, b.memory, c.memory, scope)
+    seen, multiply = product_of(a.array.dtype, b.array.dtype, c.array.dtype, scope)
     meter, line, blocks = program.meter, scope.line, program.blocks
     count = program.counters.operations(Kind.GEMM, wider(a.array.dtype, b.array.dtype).name)
     for tile in (a, b):
         program.note_read(tile.array)
     program.note_write(c.array)
     clears, lead = clear.run, program.lead
-    in_place = work == torch.float32 == c.array.dtype.carrier
+    in_place = c.array.dtype.name == "float32"
 
     def operand(tile: BatchedTile, shape: list[int], transposed: int, state: State) -> torch.Tensor:
-        values = tile.load(state).to(work)
+        values = seen(tile.load(state))
         values = values.reshape(*values.shape[: len(lead)], *shape).expand(*lead, *shape)
         values = values.reshape(blocks, *shape)
         return values.transpose(1, 2) if transposed else values
@@ -390,7 +413,7 @@ def gemm(call: nodes.Call, scope: Scope) -> Runner:
         plain = all(size == 1 for sizes in (x_sizes, y_sizes, z_sizes) for size in sizes[:-2])
         if [x_sizes[-2:], y_sizes[-2:]] != [*shapes] or not plain or min(m, n, k) < 1:
             raise NotBatched
-        if [size(state) for size in stated] != [m, n, k] or [low(state) for low in place] != c.mins(state)[-2:]:
+        if _values(stated, state) != [m, n, k] or _values(place, state) != c.mins(state)[-2:]:
             raise NotBatched
         meter.spend(line, m * n * k // GEMM_WORK)
         meter.room((m * k + k * n + 2 * m * n) * 8, line)
@@ -421,40 +444,28 @@ def gemm(call: nodes.Call, scope: Scope) -> Runner:
 
 
 def reduce(call: nodes.Call, scope: Scope) -> Runner:
-    if len(call.args) != 5:
-        raise NotBatched
+    reduction = read_reduction(call, scope)
     source, target = BatchedTile(call.args[0], scope), BatchedTile(call.args[1], scope)
-    kind = call.args[2].value if isinstance(call.args[2], nodes.Text) else ""
-    dim = _constant(call.args[3], tuple(range(len(source.shape))))
-    clear = _constant(call.args[4], (0, 1))
-    if kind not in REDUCTIONS:
-        raise NotBatched
-    each, along, join = REDUCTIONS[kind]
-    dtype, bits = target.array.dtype, kind.startswith("bit")
-    if source.array.dtype.kind == "bool" or dtype.kind == "bool" or (bits and not dtype.is_int):
-        raise NotBatched
-    program, line = scope.program, scope.line
-    convert, meter, lead = cast(source.array.dtype, dtype), program.meter, program.lead
-    count = program.counters.operations(Kind.REDUCE, dtype.name)
+    program, line, dim = scope.program, scope.line, reduction.dim
+    meter, lead = program.meter, program.lead
+    count = program.counters.operations(Kind.REDUCE, reduction.dtype.name)
     program.note_read(source.array)
     program.note_write(target.array)
 
     def run(state: State) -> None:
         sizes, found = source.extents(state), target.extents(state)
         kept = [size for axis, size in enumerate(sizes) if axis != dim]
-        if min(sizes) < 1 or found not in (kept or [1], [*sizes[:dim], 1, *sizes[dim + 1 :]]):
+        if min(sizes) < 1 or found != (kept or [1]):
             raise NotBatched
         elements = prod(sizes)
         meter.spend(line, elements)
         meter.room(elements * 24, line)
-        count(elements - (prod(found) if clear else 0))
-        values = convert(source.load(state))
-        if each is not None:
-            values = dtype.settle(each(values))
-        result = dtype.settle(along(values, dim + len(lead)))
+        count(elements - (prod(found) if reduction.clear else 0))
+        values = source.load(state)
+        result = reduction.along(values, dim + len(lead))
         result = result.reshape(*values.shape[: len(lead)], *found)
-        if not clear:
-            result = dtype.settle(join(target.load(state), result))
+        if not reduction.clear:
+            result = reduction.join(target.load(state), result)
         target.store(result, state)
 
     return run

@@ -20,6 +20,7 @@ from grader.simulator.expressions import (
     pair,
     truth,
 )
+from grader.simulator.left_out import explain
 from grader.simulator.operations import counted
 
 
@@ -54,7 +55,7 @@ def compile_call(node: nodes.Call, scope: Scope) -> Code:
         return _reinterpret(compile_expression(args[0], scope), scope.dtype(node.dtype), scope)
     known = (*functions.FLOAT_CALLS.values(), functions.PREDICATES, functions.BITS, functions.BIT_COUNTS)
     if not any(op in table for table in known) and op not in _SPECIAL:
-        raise scope.unsupported(_("the operator '{op}'").format(op=op))
+        raise scope.unsupported(explain(op))
     operands = tuple(compile_expression(arg, scope) for arg in args)
     if op in _SPECIAL:
         return _special(op, operands, node, scope)

@@ -5,7 +5,6 @@ operators of Binary nodes. Each works on tensors of one dtype; those of integers
 ints, for scalars. Halves are computed in float32 and rounded once, as the card's functions are.
 """
 
-import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -22,8 +21,21 @@ def _erf_free_sigmoid(x: torch.Tensor) -> torch.Tensor:
 
 
 def _exp10(x: torch.Tensor) -> torch.Tensor:
-    """In double, rounded once: in x's own dtype the product with log2(10) would lose digits as x grows."""
-    return torch.exp2(x.double() * math.log2(10)).to(x.dtype)
+    return torch.pow(10.0, x.double()).to(x.dtype)
+
+
+def _sqrt(x: torch.Tensor) -> torch.Tensor:
+    """Rounded once, as on the card: torch's float32 square root is not."""
+    return x.double().sqrt().to(x.dtype)
+
+
+def _exact_rsqrt(x: torch.Tensor) -> torch.Tensor:
+    return x.double().rsqrt().to(x.dtype)
+
+
+def _round_away(x: torch.Tensor) -> torch.Tensor:
+    """C's round(): a half goes away from zero."""
+    return torch.where(x.frac().abs() == 0.5, x + 0.5 * x.sign(), x.round())
 
 
 #: Functions of one float.
@@ -35,7 +47,7 @@ UNARY: dict[str, Function] = {
     "tirx.log2": torch.log2,
     "tirx.log10": torch.log10,
     "tirx.log1p": torch.log1p,
-    "tirx.sqrt": torch.sqrt,
+    "tirx.sqrt": _sqrt,
     "tirx.rsqrt": torch.rsqrt,
     "tirx.sin": torch.sin,
     "tirx.cos": torch.cos,
@@ -56,8 +68,9 @@ UNARY: dict[str, Function] = {
     "tirx.ceil": torch.ceil,
     "tirx.trunc": torch.trunc,
     "tirx.nearbyint": torch.round,
-    # C's round() goes away from zero at a half.
-    "tirx.round": lambda x: torch.where(x.frac().abs() == 0.5, x + 0.5 * x.sign(), x.round()),
+    # TileLang makes nearbyint of T.round: halves go to the even neighbour.
+    "tirx.round": torch.round,
+    "tl.round_ties_away_from_zero": _round_away,
     "tl.__exp": torch.exp,
     "tl.__exp10": _exp10,
     "tl.__log": torch.log,
@@ -68,8 +81,8 @@ UNARY: dict[str, Function] = {
     "tl.__tan": torch.tan,
     "tl.fast_rcp": torch.reciprocal,
     "tl.ieee_frcp": torch.reciprocal,
-    "tl.ieee_fsqrt": torch.sqrt,
-    "tl.ieee_frsqrt": torch.rsqrt,
+    "tl.ieee_fsqrt": _sqrt,
+    "tl.ieee_frsqrt": _exact_rsqrt,
 }
 
 #: Functions of a float that give a truth value.

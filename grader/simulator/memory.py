@@ -234,13 +234,19 @@ class Array:
 
     # Writing
 
-    def mark(self, window: Window, mask: torch.Tensor | None, block: "int | torch.Tensor") -> None:
+    def mark(
+        self, window: Window, mask: torch.Tensor | None, block: "int | torch.Tensor", *, atomic: bool = False
+    ) -> None:
         """Notes that the window (where ``mask`` is true) has been written; for ``block`` see ``foreign``."""
         memory = self.memory
         if memory.state == FULL:
             return
         if memory.writer is not None:
             owner = self._shadow(memory.writer, window)
+            if atomic:
+                mine = _after_update(owner, block)
+                owner.copy_(mine if mask is None else torch.where(self._spread(mask), mine, owner))
+                return
             block = _like(block, owner)
             if mask is None and isinstance(block, int):
                 owner.fill_(block)
@@ -274,9 +280,7 @@ class Array:
         if memory.writer is None:
             memory.written[index] = True
         elif atomic:
-            owner = memory.writer[index]
-            alone = (owner == UNWRITTEN) | (owner == block) | (owner == -2 - block)
-            memory.writer[index] = torch.where(alone, -2 - block, SEVERAL).to(torch.int32)
+            memory.writer[index] = _after_update(memory.writer[index], block)
         else:
             memory.writer[index] = _like(block, index)
 
@@ -292,6 +296,12 @@ class Array:
             if self.shape[axis] > 1 and self.strides[axis]:
                 index[axis], flat = divmod(flat, self.strides[axis])
         return tuple(index)
+
+
+def _after_update(owner: torch.Tensor, block: int) -> torch.Tensor:
+    """The writers of granules that a block updates atomically."""
+    alone = (owner == UNWRITTEN) | (owner == block) | (owner == -2 - block)
+    return torch.where(alone, -2 - block, SEVERAL).to(torch.int32)
 
 
 def _like(block: int | torch.Tensor, owner: torch.Tensor) -> int | torch.Tensor:

@@ -19,6 +19,8 @@ from grader.simulator.faults import FaultKind
 from grader.simulator.memory import EMPTY, Array, Memory, row_major
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from grader.simulator.elements import Access
     from grader.simulator.program import Program
 
@@ -43,7 +45,7 @@ class Nest:
         self.running: list[int] = [*program.lead, *[1] * self.depth]  # extents, as the nest runs
         self.accesses: list[Access] = []
         self.tracker = Tracker(self)
-        self._stored = {part.buffer.storage for part in nodes.walk(root) if isinstance(part, nodes.Store)}
+        self._stored: set[nodes.Storage] = set()
         self._updated = {
             pointer.buffer.storage
             for part in nodes.walk(root)
@@ -51,15 +53,19 @@ class Nest:
         }
         self._private: dict[nodes.Storage, tuple[Memory, Memory]] = {}
         #: Variables that change while an iteration runs.
-        self.inner_variables = {
-            part.var
-            for part in nodes.walk(root)
-            if isinstance(part, nodes.Bind) or (isinstance(part, nodes.For) and part.kind != nodes.PARALLEL)
-        }
-        self.has_loops = any(
-            isinstance(part, nodes.While) or (isinstance(part, nodes.For) and part.kind != nodes.PARALLEL)
-            for part in nodes.walk(root)
-        )
+        self.inner_variables: set[nodes.Var] = set()
+        self.has_loops = False
+        for part in _statements(root):
+            match part:
+                case nodes.Store(buffer=buffer):
+                    self._stored.add(buffer.storage)
+                case nodes.Bind(var=var):
+                    self.inner_variables.add(var)
+                case nodes.For(var=var, kind=kind) if kind != nodes.PARALLEL:
+                    self.inner_variables.add(var)
+                    self.has_loops = True
+                case nodes.While():
+                    self.has_loops = True
 
     def writes(self, storage: nodes.Storage) -> bool:
         return storage in self._stored or storage in self._updated
@@ -146,6 +152,14 @@ class Nest:
                     if axes[axis].extent != 1 and not mine.get(axis, set()) & theirs.get(axis, set()):
                         return False
         return True
+
+
+def _statements(node: nodes.Stmt) -> "Iterator[nodes.Stmt]":
+    """A statement and all in it."""
+    yield node
+    for part in nodes.children(node):
+        if isinstance(part, nodes.Stmt):
+            yield from _statements(part)
 
 
 def _depth(node: nodes.Stmt) -> int:

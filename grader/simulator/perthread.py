@@ -134,7 +134,7 @@ class _Unfold:
         match stmt:
             case nodes.Seq(body=body):
                 return [made for item in body for made in self.statement(item)]
-            case nodes.Swizzle(body=body):
+            case nodes.Swizzle(body=body) | nodes.Hint(body=body):
                 return [replace(stmt, body=self._sequence(body))]
             case nodes.For(kind=nodes.PARALLEL):
                 return [self._nest(stmt)]

@@ -16,10 +16,11 @@ from grader.simulator.expressions import Code, Evaluator, Scope, State, compile_
 from grader.simulator.faults import FaultKind, Faults, Unsupported
 from grader.simulator.memory import Array, Memory, row_major
 from grader.simulator.observe import Observer
+from grader.simulator.printing import Prints
 from grader.simulator.threads import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from grader.simulator.elements import Access
     from grader.simulator.operations import Origin
@@ -52,10 +53,12 @@ class Program:
         self.threads = Threads(meter)
         self.memories: dict[nodes.Storage, Memory] = {}
         self.arrays: dict[nodes.Buffer, Array] = {}
+        self.pipelined = _in_pipelines(kernel.body)
         self.thread_variables = frozenset(kernel.thread_vars)
         self.slots = 0
         self.counters = Counters()
         self.origins: dict[nodes.Var, Origin] = {}  # of variables
+        self.prints = Prints()
         self.read: set[nodes.Storage] = set()
         self.written: set[nodes.Storage] = set()
         self.accumulated: set[nodes.Storage] = set()
@@ -95,6 +98,9 @@ class Program:
         """Extents as numbers: constants, or of dynamic sizes, which are known when a kernel runs."""
         shape = []
         for extent in extents:
+            if isinstance(extent, nodes.Const) and extent.dtype == "int32" and 0 <= extent.value < 2**31:
+                shape.append(int(extent.value))
+                continue
             code = compile_expression(extent, Scope(self, scope.variables, line=scope.line))
             if code.constant is None or not code.dtype.is_int or not 0 <= code.constant < MAX_EXTENT:
                 raise scope.unsupported(_("a buffer whose shape is not known when the kernel starts"))
@@ -189,6 +195,14 @@ class Program:
         self.faults.add(kind, buffer, line, state.block, count, index, lambda: describe(node))
 
 
+def _in_pipelines(body: nodes.Stmt) -> frozenset[nodes.Call]:
+    """The calls in pipelined loops."""
+    loops = [
+        part for part in nodes.walk(body) if isinstance(part, nodes.For) and part.annotations.get("num_stages")
+    ]
+    return frozenset(part for loop in loops for part in nodes.walk(loop) if isinstance(part, nodes.Call))
+
+
 def describe(node: nodes.Expr | nodes.Stmt) -> str:
     """An expression or store as the student would write it, cut to a readable length."""
     if isinstance(node, nodes.Store):
@@ -199,9 +213,14 @@ def describe(node: nodes.Expr | nodes.Stmt) -> str:
     return text if len(text) <= 200 else text[:199] + "…"
 
 
-def sizes_of(kernel: nodes.Kernel, tensors: "Iterable[torch.Tensor]") -> dict[nodes.Var, Code]:
-    """The values of a kernel's dynamic sizes, from its parameters' shapes. Raises ValueError if they differ."""
-    values: dict[nodes.Var, int] = {}
+def sizes_of(
+    kernel: nodes.Kernel, tensors: "Iterable[torch.Tensor]", scalars: "Mapping[str, int]"
+) -> dict[nodes.Var, Code]:
+    """The values of a kernel's dynamic sizes, from its parameters' shapes, and of its scalar parameters, by name.
+
+    Raises ValueError if they contradict one another, or if one has no value.
+    """
+    values: dict[nodes.Var, int] = {var: scalars[var.name] for var in kernel.sizes if var.name in scalars}
     for buffer, tensor in zip(kernel.params, tensors, strict=True):
         if len(buffer.shape) != tensor.ndim:
             raise ValueError(f"'{buffer.name}' has {len(buffer.shape)} dimensions, the tensor {tensor.ndim}")
@@ -212,6 +231,9 @@ def sizes_of(kernel: nodes.Kernel, tensors: "Iterable[torch.Tensor]") -> dict[no
         for extent, size in pairs:
             if isinstance(extent, nodes.Var) and values.setdefault(extent, size) != size:
                 raise ValueError(f"'{extent.name}' is both {values[extent]} and {size}")
+    missing = [var.name for var in kernel.sizes if var not in values]
+    if missing:
+        raise ValueError(f"'{missing[0]}' has no value: give it among the scalars")
     codes = {}
     for var, size in values.items():
         dtype = DTYPES.get(var.dtype)

@@ -25,12 +25,20 @@ SCOPES = {
 }
 
 
+class NoSuchBlock(ValueError):
+    """The block that was to be recorded is none of the grid's."""
+
+    def __init__(self, block: tuple[int, ...], grid: tuple[int, ...]) -> None:
+        super().__init__(f"the grid {grid} has no block {block}")
+        self.grid = grid
+
+
 class Recorder:
     """What ``run(…, record=Recorder(block))`` fills; ``trace()`` then gives it.
 
     ``block`` is (bx, by, bz), where missing indices are 0. At most ``steps`` steps are kept, and ``values``
-    values of elements; what is left out is said in the trace's notes. Raises ValueError if the grid has no such
-    block.
+    values of elements; what is left out is said in the trace's notes. The run raises NoSuchBlock if the grid has
+    none of these indices.
     """
 
     def __init__(self, block: tuple[int, ...] = (0, 0, 0), *, steps: int = 2_000, values: int = 1_000_000) -> None:
@@ -49,7 +57,7 @@ class Recorder:
         if len(self.block) != 3 or any(
             not 0 <= index < extent for index, extent in zip(self.block, (*grid, 1, 1, 1), strict=False)
         ):
-            raise ValueError(f"the grid {grid} has no block {self.block}")
+            raise NoSuchBlock(self.block, grid)
         self._program, self._grid = program, grid
         for buffer in program.kernel.params:
             self._buffer(program.arrays[buffer])

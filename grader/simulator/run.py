@@ -1,6 +1,6 @@
 """Runs a kernel on CPU tensors, a block at a time."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import prod
@@ -17,11 +17,11 @@ from grader.simulator.faults import Fault, NotBatched
 from grader.simulator.footprint import Footprint
 from grader.simulator.memory import UNWRITTEN, Memory
 from grader.simulator.observe import Observer
-from grader.simulator.perthread import unfold
+from grader.simulator.prepare import prepare
+from grader.simulator.printing import Printed
 from grader.simulator.program import Program, allocate, sizes_of
 from grader.simulator.recorder import Recorder
 from grader.simulator.statements import compile_statement
-from grader.simulator.survey import survey
 from grader.simulator.traffic import traffic_of
 from grader.simulator.unwritten import find_unwritten
 from grader.verdict.traffic import Traffic
@@ -32,7 +32,8 @@ class Run:
     """What a run of a kernel did. ``written`` and ``read`` are by parameter, in the kernel's order.
 
     ``guarded`` counts the elements that copies read or wrote out of bounds and TileLang guards away: no
-    fault. ``traffic`` is put together when it is asked for.
+    fault. ``prints`` are what T.print said, up to a limit; ``prints_left_out`` counts what came after. ``traffic``
+    is put together when it is asked for.
     """
 
     faults: tuple[Fault, ...]
@@ -41,6 +42,8 @@ class Run:
     steps: int
     guarded: int
     count: Callable[[], Traffic] = field(repr=False, compare=False)
+    prints: tuple[Printed, ...] = ()
+    prints_left_out: int = 0
     births: Births | None = None
 
     @cached_property
@@ -55,12 +58,15 @@ def run(
     *,
     budget: Budget | None = None,
     outputs: Collection[int] | None = None,
+    scalars: Mapping[str, int] | None = None,
     checks: bool = True,
     batched: bool = True,
     births: bool = False,
     record: Recorder | None = None,
 ) -> Run:
     """Runs ``kernel``; ``tensors`` are its parameters, written in place.
+
+    ``scalars`` are the values of parameters that are numbers, by name.
 
     ``outputs`` are the positions of parameters that hold nothing before the kernel writes them, and that it must
     write in full: to read them earlier is a fault, and so is an element that no block writes. By default these are
@@ -80,7 +86,9 @@ def run(
     try:
         with torch.no_grad():
             observer = BirthWatch() if births else record
-            return _run(kernel, tensors, meter, outputs, observer, checks, batched and observer is None)
+            return _run(
+                kernel, tensors, meter, outputs, scalars or {}, observer, checks, batched and observer is None
+            )
     except RecursionError:
         raise OverBudget(_("the kernel is nested too deeply for the simulator"), kernel.line) from None
     except (MemoryError, RuntimeError) as error:
@@ -101,24 +109,23 @@ def _run(
     tensors: Sequence[torch.Tensor],
     meter: Meter,
     outputs: Collection[int] | None,
+    scalars: Mapping[str, int],
     observer: Observer | None,
     checks: bool,
     batched: bool,
 ) -> Run:
     if len(tensors) != len(kernel.params):
         raise ValueError(f"the kernel has {len(kernel.params)} parameters, {len(tensors)} tensors were given")
-    survey(kernel)
-    kernel = unfold(kernel)
-    buffers = survey(kernel)
+    kernel, buffers = prepare(kernel)
     if batched:
-        program, sizes, granules = _launch(kernel, tensors, meter, checks, buffers)
+        program, sizes, granules = _launch(kernel, tensors, scalars, meter, checks, buffers)
         _slots, extents = _grid(kernel, Scope(program, dict(sizes), line=kernel.line))
         try:
             run_batched(program, sizes, tensors, extents, granules, outputs)
             return _result(program, sizes, prod(extents), outputs, None)
         except NotBatched:
             meter.forget()
-    program, sizes, granules = _launch(kernel, tensors, meter, checks, buffers, observer)
+    program, sizes, granules = _launch(kernel, tensors, scalars, meter, checks, buffers, observer)
     scope = Scope(program, sizes, line=kernel.line)
     for buffer in kernel.allocations:
         if buffer.scope == nodes.GLOBAL or buffer.storage in program.memories:
@@ -140,6 +147,7 @@ def _run(
 def _launch(
     kernel: nodes.Kernel,
     tensors: Sequence[torch.Tensor],
+    scalars: Mapping[str, int],
     meter: Meter,
     checks: bool,
     buffers: list[nodes.Buffer],
@@ -147,7 +155,7 @@ def _launch(
 ) -> tuple[Program, dict[nodes.Var, Code], dict[nodes.Storage, int]]:
     """A program with its parameters, the dynamic sizes, and the size of each storage's granules."""
     program = Program(kernel, meter, observer, checks=checks)
-    scope = Scope(program, sizes_of(kernel, tensors), line=kernel.line)
+    scope = Scope(program, sizes_of(kernel, tensors, scalars), line=kernel.line)
     granules = _granules(buffers, scope)
     _parameters(program, tensors, granules, scope)
     return program, scope.variables, granules
@@ -174,6 +182,8 @@ def _result(
         steps=program.meter.steps,
         guarded=program.counters.get("guarded"),
         count=partial(traffic_of, program, sizes, blocks),
+        prints=program.prints.all(),
+        prints_left_out=program.prints.left_out,
         births=observer.births(program) if isinstance(observer, BirthWatch) else None,
     )
 

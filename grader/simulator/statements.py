@@ -8,6 +8,7 @@ from grader.ir import nodes
 from grader.messages import _
 from grader.simulator.element_atomics import ATOMICS, compile_atomic
 from grader.simulator.elements import compile_store
+from grader.simulator.epochs import UPDATE
 from grader.simulator.expressions import (
     Affine,
     Axis,
@@ -19,11 +20,14 @@ from grader.simulator.expressions import (
     truth,
 )
 from grader.simulator.faults import FaultKind
+from grader.simulator.left_out import explain
 from grader.simulator.nests import Nest, iota
 from grader.simulator.operations import count_operations, counted, note_variable
+from grader.simulator.printing import compile_print
 from grader.simulator.program import MAX_RANK, describe
 from grader.simulator.threads import holds_up
 from grader.simulator.tileops import TILE_OPS
+from grader.simulator.tileops.reducers import reducer_update
 
 Runner = Callable[[State], None]
 
@@ -61,7 +65,7 @@ def _compile(node: nodes.Stmt, scope: Scope) -> Runner:
     match node:
         case nodes.Seq():
             return _sequence(node, scope)
-        case nodes.Swizzle(body=body):
+        case nodes.Swizzle(body=body) | nodes.Hint(body=body):
             return compile_statement(body, scope)
         case nodes.Store():
             return compile_store(node, scope)
@@ -178,10 +182,14 @@ def _evaluate(value: nodes.Expr, scope: Scope) -> Runner:
             return _assertion(value, scope)
         case nodes.Call(op=op) if op in ATOMICS:
             return compile_atomic(value, scope).run
+        case nodes.Call(op=op) if op == UPDATE:
+            return reducer_update(value, scope)
+        case nodes.Print():
+            return compile_print(value, scope)
         case nodes.Call(op=op) if op in JUMPS and scope.loops:
             return _leave(JUMPS[op]) if scope.nest is None else _leave_in_nest(JUMPS[op], scope)
         case nodes.Call(op=op):
-            raise scope.unsupported(_("the operator '{op}'").format(op=op))
+            raise scope.unsupported(explain(op))
     raise scope.unsupported(_("the statement '{what}'").format(what=describe(value)))
 
 

@@ -23,4 +23,41 @@ def check(kernel: object, part: str | None = None, *, device: str = "auto") -> N
     check_kernel(kernel, part, device)
 
 
-check.__module__ = "grader"
+def trace(
+    kernel: object,
+    block: tuple[int, ...] = (0, 0),
+    shape: str | dict[str, int] | None = None,
+    **schedule: object,
+) -> None:
+    """Shows what one block of ``kernel`` does, step by step, on the simulator: which tiles it reads and writes.
+
+    ``block`` are the block's indices, x first. ``shape`` is the name of one of the lab's shapes, or sizes such as
+    ``{"M": 64, "N": 64, "K": 32}``. Further arguments go to the kernel's function: small tiles, such as
+    ``block_M=16``, show their values as numbers.
+    """
+    if os.environ.get(_CAPTURING):
+        return
+    from grader.student.tracing import show_trace
+
+    show_trace(kernel, block, shape, schedule)
+
+
+def roofline(
+    kernel: object,
+    shape: str | dict[str, int] | None = None,
+    card: str | None = None,
+    **schedule: object,
+) -> None:
+    """Shows what ``kernel`` moves and computes, and the least time that takes on cards, by their datasheets.
+
+    ``shape`` is the name of one of the lab's shapes, or sizes such as ``{"M": 512, "N": 512, "K": 512}``; ``card``
+    is one card's name, for instance "H200". Further arguments go to the kernel's function, such as ``block_M=64``.
+    """
+    if os.environ.get(_CAPTURING):
+        return
+    from grader.student.rooflines import show_roofline
+
+    show_roofline(kernel, shape, card, schedule)
+
+
+check.__module__ = roofline.__module__ = trace.__module__ = "grader"

@@ -14,37 +14,43 @@ from grader.report.text import describe
 from grader.verdict import Finding, JudgeFailed, Unusable, Verdict
 
 
+def name_of(kernel: Any) -> str:
+    """The name under which a lab knows a kernel: its function's, under any decorator and given arguments."""
+    while not isinstance(getattr(kernel, "__name__", None), str) and hasattr(kernel, "func"):
+        kernel = kernel.func
+    return str(getattr(kernel, "__name__", None))
+
+
 def check_kernel(kernel: Any, part: str | None, device: str) -> None:
-    name = getattr(getattr(kernel, "func", None), "__name__", None) or getattr(kernel, "__name__", None)
+    name = name_of(kernel)
     try:
-        lab, _kernel = catalog.find_kernel(str(name))
+        lab, _kernel = catalog.find_kernel(name)
     except KeyError as error:
-        _show_finding(Finding(error.args[0], _("Pass the kernel's function itself, for instance check(matmul).")))
+        show_finding(Finding(error.args[0], _("Pass the kernel's function itself, for instance check(matmul).")))
         return
-    sources = _cells()
-    traces = trace_kernels({str(name): kernel}, lab.kernels, {source.file for source in sources}.__contains__)
+    sources = cells()
+    traces = trace_kernels({name: kernel}, lab.kernels, {source.file for source in sources}.__contains__)
     capture = Capture(lab.id, lab.version, tuple(traces), tuple(sources), sandbox="notebook")
     from grader.autograders import judge_capture
 
     try:
         verdict = judge_capture(capture, device=device, part=part)
     except Unusable as error:
-        _show_finding(error.finding)
+        show_finding(error.finding)
         return
     except JudgeFailed as error:
         message = _("The judge itself failed. That is our fault, and nothing was decided. Please report this:")
-        _show_finding(Finding(message, evidence=tuple(str(error).splitlines()[-15:])))
+        show_finding(Finding(message, evidence=tuple(str(error).splitlines()[-15:])))
         return
-    shell = _shell()
-    if shell is None or not hasattr(shell, "kernel"):
+    if not in_notebook():
         from rich.console import Console
 
         Console().print(render(verdict))
     else:
-        _display(html.render(verdict), "\n".join(_plain(verdict)))
+        display_page(html.render(verdict), "\n".join(_plain(verdict)))
 
 
-def _display(page: str, text: str) -> None:
+def display_page(page: str, text: str) -> None:
     """The page, and the same in words for where no HTML is shown."""
     from IPython.display import display
 
@@ -56,10 +62,9 @@ def _plain(verdict: Verdict) -> list[str]:
     return [*lines, words.summary(verdict)]
 
 
-def _cells() -> list[Source]:
+def cells() -> list[Source]:
     """The cells that were run in this session, by the file names that IPython gave them."""
-    shell = _shell()
-    names = getattr(getattr(shell, "compile", None), "_filename_map", {})
+    names = getattr(getattr(_shell(), "compile", None), "_filename_map", {})
     return [Source(file, f"In [{number}]", "".join(linecache.getlines(file))) for file, number in names.items()]
 
 
@@ -71,8 +76,12 @@ def _shell() -> Any:
     return get_ipython()
 
 
-def _show_finding(finding: Finding) -> None:
-    if hasattr(_shell(), "kernel"):
-        _display(html.render_finding(finding), describe(finding))
+def in_notebook() -> bool:
+    return hasattr(_shell(), "kernel")
+
+
+def show_finding(finding: Finding) -> None:
+    if in_notebook():
+        display_page(html.render_finding(finding), describe(finding))
     else:
         print(describe(finding))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from grader.verdict import Location
+from grader.verdict import Finding, Location
 
 Number = int | float | bool
 
@@ -49,13 +49,19 @@ class Step:
     reads: tuple[Touch, ...]
     writes: tuple[Touch, ...]
 
+    @property
+    def copies(self) -> bool:
+        """Does the step bring elements from one buffer to another, and nothing else?"""
+        return self.text.startswith("T.copy(")
+
 
 @dataclass(frozen=True)
 class BlockTrace:
     """What one block of a kernel did.
 
-    ``block`` and ``grid`` are x first. ``notes`` say what was left out, and why. ``source`` are the student's lines
-    around those of the steps, in order.
+    ``block`` and ``grid`` are x first. ``notes`` say what was left out, and why; ``faults``
+    are those of the whole run. ``source`` are the student's
+    lines from the first to the last of the steps', in order.
     """
 
     kernel: str
@@ -64,4 +70,5 @@ class BlockTrace:
     buffers: tuple[TracedBuffer, ...]
     steps: tuple[Step, ...]
     notes: tuple[str, ...] = ()
+    faults: tuple[Finding, ...] = ()
     source: tuple[Location, ...] = ()

@@ -87,14 +87,23 @@ def test_huge_grids_and_tiles_are_stopped():
         return nodes.Region("handle", buffer, tuple(const(0) for _ in extents), tuple(map(const, extents)), 3)
 
     big = region(tile, 2**18, 2**18)
+    accumulator = nodes.Buffer("c", "float32", (const(8), const(8)), (), nodes.Storage("c", "local.fragment"))
     product = nodes.Call(
         "handle",
         "tl.tileop.gemm",
-        (big, big, big, *[const(False, "bool")] * 2, *[const(2**18)] * 3, const(0), const(False, "bool"))
+        (
+            big,
+            big,
+            region(accumulator, 2**18, 2**18),
+            *[const(False, "bool")] * 2,
+            *[const(2**18)] * 3,
+            const(0),
+            const(False, "bool"),
+        )
         + (const(0),) * 3,
     )
     with pytest.raises(OverBudget):
-        run(kernel(nodes.Evaluate(LINE, product), allocations=[tile]), [torch.zeros(64)])
+        run(kernel(nodes.Evaluate(LINE, product), allocations=[tile, accumulator]), [torch.zeros(64)])
     copy = nodes.Call("handle", "tl.tileop.copy", (region(tile, 2**30, 2**30), region(tile, 2**30, 2**30)))
     with pytest.raises(OverBudget):
         run(kernel(nodes.Evaluate(LINE, copy), allocations=[tile]), [torch.zeros(64)])
@@ -144,17 +153,17 @@ def test_unsupported_constructs_are_named(read, line_of):
         with T.Kernel(1, threads=32) as _bx:
             a = T.alloc_shared((8, 8), "float32")
             T.clear(a)
-            T.cumsum(a, dim=0)  # scan
+            T.async_copy(Y, a)  # scan
             T.copy(a, Y)
 
     for function, name, shape in (
         (threads, "tx", (32,)),
         (some, "not all threads", (32,)),
-        (scan, "cumsum", (8, 8)),
+        (scan, "async_copy", (8, 8)),
     ):
         with pytest.raises(Unsupported, match=name) as caught:
             run(read(function), [torch.zeros(shape)])
-        assert caught.value.line.number == line_of({"tx": "thread", "cumsum": "scan"}.get(name, name))
+        assert caught.value.line.number == line_of({"tx": "thread", "async_copy": "scan"}.get(name, name))
 
 
 def test_float_comparisons_with_themselves_are_refused(read):
@@ -206,7 +215,9 @@ TILE = nodes.Buffer("a", "float32", (const(8), const(8)), (), nodes.Storage("a",
 WHOLE = nodes.Region("handle", TILE, (const(0), const(0)), (const(8), const(8)), 3)
 NO, NULL = const(False, "bool"), const(0)
 REDUCTION = (WHOLE, WHOLE, nodes.Text("handle", "sum"), NULL, NO)
-PRODUCT = (WHOLE, WHOLE, WHOLE, NO, NO, const(8), const(8), const(8), NULL, NO, NULL, NULL, NULL)
+SUM = nodes.Buffer("c", "float32", (const(8), const(8)), (), nodes.Storage("c", "local.fragment"))
+WHOLE_SUM = nodes.Region("handle", SUM, (const(0), const(0)), (const(8), const(8)), 3)
+PRODUCT = (WHOLE, WHOLE, WHOLE_SUM, NO, NO, const(8), const(8), const(8), NULL, NO, NULL, NULL, NULL)
 NO_NUMBERS = [const(value, dtype) for value in (float("nan"), float("inf"), 0.5) for dtype in ("float32", "int32")]
 NO_NUMBERS += [const(2**31), const(-1, "uint8"), const(2, "bool"), const(0.0, "bool"), const(0, "handle")]
 NO_NUMBERS += [nodes.Var("int32", "free"), nodes.Text("int32", "0"), WHOLE]
@@ -215,7 +226,7 @@ NO_NUMBERS += [nodes.Var("int32", "free"), nodes.Text("int32", "0"), WHOLE]
 def tile_operation(op, args, position, value):
     args = (*args[:position], value, *args[position + 1 :])
     call = nodes.Call("handle", f"tl.tileop.{op}", args)
-    run(kernel(nodes.Evaluate(LINE, call), allocations=[TILE]), [torch.zeros(64)])
+    run(kernel(nodes.Evaluate(LINE, call), allocations=[TILE, SUM]), [torch.zeros(64)])
 
 
 @pytest.mark.parametrize("value", NO_NUMBERS)
@@ -294,7 +305,7 @@ def test_errors_of_ours_are_not_taken_for_a_lack_of_memory(monkeypatch):
     def broken(*_):
         raise RuntimeError("The expanded size of the tensor")
 
-    monkeypatch.setitem(run.__globals__, "survey", broken)
+    monkeypatch.setitem(run.__globals__, "prepare", broken)
     with pytest.raises(RuntimeError, match="expanded"):
         run(kernel(NOTHING), [torch.zeros(64)])
 

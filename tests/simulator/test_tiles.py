@@ -168,7 +168,8 @@ def test_gemm(simulate, dtype, ta, tb):
     draw = torch.randint(-128, 128, (32, 64)).float() if dtype == "int8" else torch.randn(32, 64)
     other = torch.randint(-128, 128, (64, 48)).float() if dtype == "int8" else torch.randn(64, 48)
     a, b = draw.to(held), other.to(held)
-    exact = 1 + a.double() @ b.double()
+    seen = [x.view(torch.int32).bitwise_and(-8192).view(x.dtype) if dtype == "float32" else x for x in (a, b)]
+    exact = 1 + seen[0].double() @ seen[1].double()
     a, b = _transposed(a) if ta else a, _transposed(b) if tb else b
     c = torch.zeros(32, 48, dtype=getattr(torch, accumulator))
     simulate(product(dtype, accumulator, ta, tb), a, b, c)

@@ -30,3 +30,10 @@ def truth_option(node: nodes.Expr, call: nodes.Call, scope: Scope) -> bool:
     if value not in (0, 1):
         raise scope.unsupported(_("'{op}' whose options are neither true nor false").format(op=operation(call)))
     return bool(value)
+
+
+def check_options(call: nodes.Call, scope: Scope, *without_effect: str) -> None:
+    """Refuses options (annotations) other than those that change nothing in what the operation does."""
+    for name in call.annotations:
+        if name not in without_effect:
+            raise scope.unsupported(_("'{op}' with the option '{name}'").format(op=operation(call), name=name))

@@ -1,4 +1,13 @@
-"""T.gemm."""
+"""T.gemm: C += A B on the card's tensor cores (from compute capability 8.0 on).
+
+Operands are multiplied exactly and summed in C's dtype; sums of floats differ from the card's in their order, and
+in that the cores round sums of products their own way. In particular:
+
+- float32 operands are taken as TF32. TileLang hands their bits to the cores as they are, which ignore the lowest
+  13 bits of the fraction: operands are cut, not rounded.
+- A float16 accumulator is rounded after each instruction, 32 bytes deep.
+- 8-bit floats: Hopper keeps fewer bits of a sum than float32 has. That is not imitated.
+"""
 
 from collections.abc import Callable
 
@@ -8,19 +17,38 @@ from grader.ir import nodes
 from grader.messages import _
 from grader.simulator.dtypes import DType
 from grader.simulator.expressions import Scope, State, integer, scalar, truth
-from grader.simulator.tileops.arguments import check_count, constant_option, operation, truth_option
+from grader.simulator.memory import Memory
+from grader.simulator.tileops.arguments import (
+    check_count,
+    check_options,
+    constant_option,
+    operation,
+    truth_option,
+)
 from grader.simulator.tileops.tile import Runner, Tile
 from grader.verdict.traffic import Kind
 
 #: Operations of a matrix product that cost as much as one element of elementwise work.
 GEMM_WORK = 32
 POLICIES = (0, 1, 2)  # how warps share the work: square, by rows, by columns
-HALF_STEP = 16  # depth of the tensor core's product, after which a half accumulator is rounded
+STEP = 32  # bytes of an operand's row that one instruction multiplies, after which a half accumulator is rounded
+CUT = -(1 << 13)  # the bits of a float32 that TF32 has
+
+SHARED = (nodes.SHARED, nodes.SHARED_DYNAMIC)
+FLOAT8 = ("float8_e4m3", "float8_e4m3fn", "float8_e5m2")
+#: dtype of C -> dtypes of A and B for which there is an instruction that TileLang uses. 8-bit floats may mix.
+MULTIPLIED: dict[str, tuple[tuple[str, ...], ...]] = {
+    "float16": (("float16",), FLOAT8),
+    "float32": (("float16",), ("bfloat16",), ("float32",), FLOAT8),
+    "float64": (("float64",),),
+    "int32": (("int8",), ("uint8",)),
+}
 
 
 def gemm(call: nodes.Call, scope: Scope) -> Runner:
     """C += A B, of exactly converted operands, in C's dtype. Arguments: see TileLang's gemm_op.py."""
     check_count(call, scope, 13)
+    check_options(call, scope)
     a, b, c = (Tile(arg, call, scope) for arg in call.args[:3])
     transpose_a, transpose_b = (truth_option(arg, call, scope) for arg in call.args[3:5])
     stated = [integer(arg, scope, _("a size of a matrix product")).run for arg in call.args[5:8]]
@@ -35,7 +63,8 @@ def gemm(call: nodes.Call, scope: Scope) -> Runner:
     for tile in (a, b, c):
         if len(tile.array.shape) < 2:
             raise scope.unsupported(_("a matrix product of tiles of one dimension"))
-    work, product = _product(a.array.dtype, b.array.dtype, c.array.dtype, scope)
+    check_places(a.memory, b.memory, c.memory, scope)
+    seen, product = product_of(a.array.dtype, b.array.dtype, c.array.dtype, scope)
     meter, line = scope.program.meter, scope.line
     count = scope.program.counters.operations(Kind.GEMM, wider(a.array.dtype, b.array.dtype).name)
     for tile in (a, b):
@@ -58,8 +87,8 @@ def gemm(call: nodes.Call, scope: Scope) -> Runner:
         meter.spend(line, m * n * k // GEMM_WORK)
         meter.room((m * k + k * n + 2 * m * n) * 8, line)
         count(2 * m * n * k)
-        x = a.load(state).reshape(shapes[0]).to(work)
-        y = b.load(state).reshape(shapes[1]).to(work)
+        x = seen(a.load(state).reshape(shapes[0]))
+        y = seen(b.load(state).reshape(shapes[1]))
         x, y = x.t() if transpose_a else x, y.t() if transpose_b else y
         before = None if clears(state) else c.load(state).reshape(m, n)
         result = product(x, y, before)
@@ -73,6 +102,15 @@ def wider(a: DType, b: DType) -> DType:
     return a if a.size >= b.size else b
 
 
+def check_places(a: Memory, b: Memory, c: Memory, scope: Scope) -> None:
+    """Where the card's instructions find operands and leave results."""
+    on_chip = (*SHARED, nodes.FRAGMENT)
+    if c.scope != nodes.FRAGMENT or a.scope not in on_chip or b.scope not in on_chip:
+        raise scope.unsupported(
+            _("a matrix product whose result is not in a fragment, or whose operands are in global memory")
+        )
+
+
 def _is_truth(node: nodes.Expr) -> bool:
     return node.dtype == "bool"
 
@@ -80,40 +118,46 @@ def _is_truth(node: nodes.Expr) -> bool:
 Product = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
 
 
-def _product(a: DType, b: DType, c: DType, scope: Scope) -> tuple[torch.dtype, Product]:
-    """The dtype to multiply in, and the product with accumulation into c's carrier (None: from zero).
+def product_of(
+    a: DType, b: DType, c: DType, scope: Scope
+) -> tuple[Callable[[torch.Tensor], torch.Tensor], Product]:
+    """What operands are to the tensor cores, and the product with accumulation into c's carrier (None: from zero).
 
-    It takes matrices, or as many as a leading dimension says.
+    Both take matrices, or as many as a leading dimension says.
     """
-    floats = a.kind == b.kind == c.kind == "float"
-    integers = a.is_int and b.is_int and c.name in ("int32", "int64") and max(a.size, b.size) == 1
-    if integers:
+    if not any(a.name in pair and b.name in pair for pair in MULTIPLIED.get(c.name, ())):
+        raise scope.unsupported(_("a matrix product of {a} and {b} into {c}").format(a=a.name, b=b.name, c=c.name))
+    if c.name == "int32":
 
         def exact(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor | None) -> torch.Tensor:
             total = (x @ y).to(torch.int64)  # doubles hold such sums exactly
             return (total if z is None else total + z).to(c.carrier)
 
-        return torch.float64, exact
-    if not floats or c.size < 2:
-        raise scope.unsupported(_("a matrix product of {a} and {b} into {c}").format(a=a.name, b=b.name, c=c.name))
-    if c.size >= 4:
-        work = torch.float64 if "float64" in (a.name, b.name, c.name) else torch.float32
+        return lambda values: values.to(torch.float64), exact
+    if c.name == "float16":
+        depth = STEP // a.size
 
-        def wide(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor | None) -> torch.Tensor:
-            return (x @ y if z is None else _accumulate(z.to(work), x, y)).to(c.carrier)
+        def half(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor | None) -> torch.Tensor:
+            total = torch.zeros(*x.shape[:-1], y.shape[-1], dtype=c.carrier) if z is None else z
+            for k in range(0, x.shape[-1], depth):
+                part = slice(k, k + depth)
+                total = _accumulate(total.to(torch.float32), x[..., part], y[..., part, :]).to(c.carrier)
+            return total
 
-        return work, wide
+        return lambda values: values.to(torch.float32), half
 
-    def half(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor | None) -> torch.Tensor:
-        total = torch.zeros(*x.shape[:-1], y.shape[-1], dtype=c.carrier) if z is None else z
-        for k in range(0, x.shape[-1], HALF_STEP):
-            part = slice(k, k + HALF_STEP)
-            total = _accumulate(total.to(torch.float32), x[..., part], y[..., part, :]).to(c.carrier)
-        return total
+    def wide(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor | None) -> torch.Tensor:
+        return x @ y if z is None else _accumulate(z, x, y)
 
-    return torch.float32, half
+    return tf32 if a.name == "float32" else lambda values: values.to(c.carrier), wide
 
 
 def _accumulate(z: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """z + x y, of matrices or batches of them."""
     return torch.addmm(z, x, y) if x.ndim == 2 else torch.baddbmm(z, x, y)
+
+
+def tf32(x: torch.Tensor) -> torch.Tensor:
+    """What tensor cores see of float32 values: 10 bits of the fraction, cut. NaN and infinity stay."""
+    cut = (x.contiguous().view(torch.int32) & CUT).view(torch.float32)
+    return torch.where(x.isnan(), x, cut)

@@ -15,13 +15,27 @@ from grader.simulator.tileops.arguments import operation
 Runner = Callable[[State], None]
 
 
+def region(node: nodes.Expr, call: nodes.Call, scope: Scope) -> nodes.Region:
+    if not isinstance(node, nodes.Region):
+        raise scope.unsupported(_("'{op}' of something that is no tile").format(op=operation(call)))
+    return node
+
+
+def covers(node: nodes.Region) -> bool:
+    """Is the tile surely its whole buffer?"""
+
+    def same(a: nodes.Expr, b: nodes.Expr) -> bool:
+        return a is b or (isinstance(a, nodes.Const) and isinstance(b, nodes.Const) and a.value == b.value)
+
+    starts = all(isinstance(low, nodes.Const) and low.value == 0 for low in node.mins)
+    return starts and all(map(same, node.extents, node.buffer.shape))
+
+
 class Tile:
     """A region argument, compiled."""
 
     def __init__(self, node: nodes.Expr, call: nodes.Call, scope: Scope) -> None:
-        if not isinstance(node, nodes.Region):
-            raise scope.unsupported(_("'{op}' of something that is no tile").format(op=operation(call)))
-        self.node = node
+        self.node = node = region(node, call, scope)
         self.call = call
         self.program = scope.program
         self.line = scope.line
@@ -75,12 +89,19 @@ class Tile:
 
         self.fault(kind, state, int(flags.sum()), index)
 
-    def note_read(self, window: Window) -> None:
-        """Counts the elements of a window as read, once."""
-        counters = self.program.counters
-        counters.counts[self._bytes_read] += window.count * self.array.dtype.size
-        if self.memory.footprint is not None and window.count:
-            self.memory.footprint.window(self.array, window)
+    def flag_at(self, kind: FaultKind, flags: torch.Tensor | None, flat: torch.Tensor, state: State) -> None:
+        """The fault, if any element at these flat positions is flagged."""
+        if flags is not None and bool(flags.any()):
+            first = int(flat[flags][0])
+            self.fault(kind, state, int(flags.sum()), lambda: self.array.position(first))
+
+    def note_read(self, where: Window | torch.Tensor) -> None:
+        """Counts the elements of a window, or at flat positions, as read, once."""
+        window = isinstance(where, Window)
+        count, footprint = where.count if window else where.numel(), self.memory.footprint
+        self.program.counters.counts[self._bytes_read] += count * self.array.dtype.size
+        if footprint is not None and count:
+            (footprint.window if window else footprint.elements)(self.array, where)
 
     def write(self, window: Window, state: State, fill: Callable[[torch.Tensor], object]) -> None:
         """Lets ``fill`` write the window's raw elements, with all that has to be noted and counted."""
@@ -92,6 +113,23 @@ class Tile:
         array.prepare_write(window, None)
         fill(array.raw(window))
         array.mark(window, None, state.block_number)
+        if self.program.observer is not None:
+            self.program.observer.wrote(array, window, None, state)
+
+    def update(self, window: Window, state: State, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """Lets ``change`` make the window's new values of its old ones (in the carrier), atomically."""
+        array, memory = self.array, self.memory
+        self._flag(FaultKind.UNINITIALISED_READ, array.unwritten(window), window, state)
+        self._flag(FaultKind.RACE, array.foreign(window, state.block_number, atomic=True), window, state)
+        self._flag(FaultKind.RACE, array.read_elsewhere(window, state.block_number), window, state)
+        memory.materialise()
+        if self.program.observer is not None:
+            self.program.observer.read(array, window, state)
+        self.note_read(window)
+        self.program.counters.counts[self._bytes_written] += window.count * array.dtype.size
+        raw = array.raw(window)
+        raw.copy_(array.dtype.encode(change(array.dtype.decode(raw))))
+        array.mark(window, None, state.block_number, atomic=True)
         if self.program.observer is not None:
             self.program.observer.wrote(array, window, None, state)
 
@@ -163,3 +201,18 @@ def first_outside(start: list[int], sizes: list[int], shape: tuple[int, ...]) ->
                 index[axis] = shape[axis]
                 break
     return tuple(index)
+
+
+def share_elements(a: Array, window: Window, b: Array, other: Window) -> bool:
+    """Do two windows of one memory meet in an element, other than as the same elements in the same order?"""
+    if a.dtype.size == b.dtype.size and window == other:
+        return False
+    first, second = (_granules(array, place) for array, place in ((a, window), (b, other)))
+    return bool(torch.isin(first, second).any())
+
+
+def _granules(array: Array, window: Window) -> torch.Tensor:
+    position = torch.tensor(window.offset)
+    for size, stride in zip(window.sizes, window.strides, strict=True):
+        position = position.unsqueeze(-1) + torch.arange(size) * stride
+    return (position.unsqueeze(-1) * array.factor + torch.arange(array.factor)).flatten()

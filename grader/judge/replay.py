@@ -1,0 +1,111 @@
+"""Runs a kernel on the simulator once more, for people to look at: what one of its blocks does, what it moves."""
+
+from dataclasses import replace
+
+import torch
+
+from grader import simulator
+from grader.admit import Admitted
+from grader.capture.format import Capture
+from grader.ir.nodes import Line
+from grader.judge.comparison import poison
+from grader.judge.simulated import explain
+from grader.judge.task import Tensors
+from grader.messages import _
+from grader.verdict import Finding, Location, Unusable
+from grader.verdict.trace import BlockTrace
+from grader.verdict.traffic import Traffic
+
+BUDGET = simulator.Budget(steps=500_000, seconds=30.0, bytes=1 << 29)
+
+
+def record(
+    name: str,
+    admitted: Admitted,
+    inputs: Tensors,
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    block: tuple[int, ...],
+    capture: Capture,
+) -> BlockTrace:
+    """What ``block`` of the kernel does with ``inputs``; the output has the given dtype and shape.
+
+    Raises Unusable if there is no such block, or if the simulator can't run the kernel to its end.
+    """
+    recorder = simulator.Recorder(block)
+    try:
+        run = _run(admitted, inputs, dtype, shape, capture, recorder)
+    except simulator.NoSuchBlock as error:
+        raise Unusable(
+            Finding(
+                _("'{name}' has no block {block}.").format(name=name, block=_tuple(block)),
+                _("Its grid is {grid}, so the last block is {last}.").format(
+                    grid=" × ".join(map(str, error.grid)), last=_tuple(tuple(extent - 1 for extent in error.grid))
+                ),
+            )
+        ) from None
+    trace = recorder.trace(name)
+    steps = tuple(
+        replace(step, where=None if step.where is None else capture.locate(step.where.cell, step.where.line))
+        for step in trace.steps
+    )
+    faults = tuple(explain(fault, lambda line: _locate(line, capture)) for fault in run.faults)
+    return replace(trace, steps=steps, faults=faults, source=_source(trace, capture, admitted.kernel.line))
+
+
+def count(
+    admitted: Admitted, inputs: Tensors, dtype: torch.dtype, shape: tuple[int, ...], capture: Capture
+) -> Traffic:
+    """What the kernel moves and computes; the output has the given dtype and shape.
+
+    Raises Unusable if the simulator can't run the kernel to its end.
+    """
+    return _run(admitted, inputs, dtype, shape, capture, None).traffic
+
+
+def _run(
+    admitted: Admitted,
+    inputs: Tensors,
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    capture: Capture,
+    recorder: simulator.Recorder | None,
+) -> simulator.Run:
+    output = torch.empty(shape, dtype=dtype)
+    poison(output)
+    tensors, outputs = (*inputs, output), (len(inputs),)
+    try:
+        return simulator.run(admitted.kernel, tensors, budget=BUDGET, outputs=outputs, record=recorder)
+    except simulator.Unsupported as error:
+        message = _("The simulator can't run '{what}'.").format(what=error.what)
+        raise Unusable(Finding(message, where=_locate(error.line, capture))) from None
+    except simulator.OverBudget as error:
+        advice = _("Take a smaller shape, or smaller tiles.")
+        raise Unusable(Finding(_sentence(error.message), advice, _locate(error.line, capture))) from None
+
+
+def _locate(line: Line | None, capture: Capture) -> Location | None:
+    return None if line is None else capture.locate(line.file, line.number)
+
+
+def _tuple(block: tuple[int, ...]) -> str:
+    return "(" + ", ".join(map(str, block)) + ")"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + "."
+
+
+def _source(trace: BlockTrace, capture: Capture, first) -> tuple[Location, ...]:
+    """The lines of the student's cell that has most of the steps, from the kernel's first to the last step's."""
+    files = [step.where.cell for step in trace.steps if step.where is not None]
+    for source in capture.sources:
+        if not files or source.file != max(sorted(set(files)), key=files.count):
+            continue
+        numbers = [step.where.line for step in trace.steps if step.where and step.where.cell == source.file]
+        if first is not None and first.file == source.file:
+            numbers.append(first.number)
+        lines = source.text.splitlines()
+        span = range(min(numbers), min(max(numbers), len(lines)) + 1)
+        return tuple(Location(source.label, number, lines[number - 1].rstrip()) for number in span)
+    return ()
