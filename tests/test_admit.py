@@ -7,8 +7,11 @@ import pytest
 import tilelang.language as T
 from kernels import json_of, kernel_of, matmul, shape_of, vector_add
 
+from grader import ir
 from grader.admit import Refused, admit
 from grader.catalog import Group, Shape
+from grader.ir import nodes
+from grader.ir.rewrite import rewrite
 
 N = 1024
 ADD = kernel_of("lab01_vector_add")
@@ -448,3 +451,35 @@ def test_a_rounding_mode_is_one_of_four(mode):
     assert admit(text, ADD, SHAPE)
     with pytest.raises(Refused, match="ieee_add"):
         admit(text.replace('"rz"', json.dumps(mode)), ADD, SHAPE)
+
+
+def test_tiles_that_do_not_fit_are_refused():
+    """TileLang refuses these while it traces: only IR made by hand says so."""
+
+    @T.macro
+    def inside(A, B, C, bx):
+        tile = T.alloc_fragment((4, 64), "float32")
+        top = T.alloc_fragment((4,), "float32")
+        for i, j in T.Parallel(4, 64):
+            tile[i, j] = A[bx * 256 + i * 64 + j]
+        T.reduce_max(tile, top, dim=1)
+        T.copy(top, C[bx * 4 : bx * 4 + 4])
+
+    kernel = ir.read(json_of(add_kernel(inside)))
+
+    def change(node):
+        if isinstance(node, nodes.Call) and node.op == "tl.tileop.reduce":
+            return replace(node, args=(*node.args[:3], nodes.Const("int32", 0), node.args[4]))
+        return node
+
+    def shorten(node):
+        if isinstance(node, nodes.Call) and node.op == "tl.tileop.copy":
+            tile = replace(node.args[1], extents=(nodes.Const("int32", 3),))
+            return replace(node, args=(node.args[0], tile))
+        return node
+
+    assert admit(ir.write(kernel), ADD, SHAPE)
+    for edit, match in ((change, "T.reduce of 4×64 along dimension 0"), (shorten, "different shapes: 4 and 3")):
+        changed = replace(kernel, body=rewrite(kernel.body, edit))
+        with pytest.raises(Refused, match=match):
+            admit(ir.write(changed), ADD, SHAPE)

@@ -347,8 +347,13 @@ class _Operators:
             elif argument.value not in spec.texts:
                 raise Refused(_("'{op}' is given an unknown kind").format(op=_short(call.op)), self.line)
         self._options(call.annotations, spec.options)
-        if call.op == "tl.tileop.gemm":
-            self._gemm(call)
+        match call.op:
+            case "tl.tileop.gemm":
+                self._gemm(call)
+            case "tl.tileop.copy":
+                self._copy(call)
+            case "tl.tileop.reduce":
+                self._reduce(call)
         if spec is _IM2COL and not all(isinstance(n, nodes.Const) and 0 <= n.value <= 4_096 for n in rest[2:]):
             raise Refused(_("'{op}' is given odd numbers").format(op=_short(call.op)), self.line)
 
@@ -374,6 +379,40 @@ class _Operators:
                 ),
                 self.line,
                 _("A is M×K, B is K×N and C is M×N, unless transpose_A or transpose_B is set."),
+            )
+
+    def _copy(self, call: nodes.Call) -> None:
+        """Where both shapes are known, the same loops on either side: dimensions of extent 1 count for nothing."""
+        source, target = (tile for tile in call.args if isinstance(tile, nodes.Region))
+        loops = [
+            [extent.value if isinstance(extent, nodes.Const) else None for extent in tile.extents]
+            for tile in (source, target)
+        ]
+        first, second = ([extent for extent in extents if extent != 1] for extents in loops)
+        fits = len(first) == len(second) and all(
+            x == y or None in (x, y) for x, y in zip(first, second, strict=True)
+        )
+        if not fits:
+            raise Refused(
+                _("T.copy is between tiles of different shapes: {a} and {b}").format(
+                    a=_extents(source), b=_extents(target)
+                ),
+                self.line,
+                _("Give both tiles the same shape."),
+            )
+
+    def _reduce(self, call: nodes.Call) -> None:
+        source, target, _kind, dim, _clear = call.args
+        sizes, found = constants(source.extents), constants(target.extents)
+        axis = dim.value if isinstance(dim, nodes.Const) and type(dim.value) is int else -1
+        rest = () if sizes is None else sizes[:axis] + sizes[axis + 1 :]
+        if sizes is None or not 0 <= axis < len(sizes) or found != (rest or (1,)):
+            raise Refused(
+                _("T.reduce of {a} along dimension {dim} does not fit a target of {b}").format(
+                    a=_extents(source), dim=axis if axis >= 0 else "?", b=_extents(target)
+                ),
+                self.line,
+                _("The target has the source's shape without the dimension that is reduced."),
             )
 
     def _access(self, buffer: nodes.Buffer, access: str) -> None:

@@ -105,7 +105,7 @@ def _body(source: str) -> str:
 def _pointers(source: str) -> dict[str, int | None]:
     """The kernel's pointer parameters, each with the bytes of an element (None: a type that is not known here)."""
     head = _body(source).partition("{")[0]
-    found = re.finditer(r"(?:const )?([\w ]+?)\s*\*\s*(?:__restrict__ )?(\w+)\s*[,)]", head)
+    found = re.finditer(r"[(,]\s*(?:const\s+)?([\w ]+?)\s*\*\s*(?:__restrict__\s+)?(\w+)\s*(?=[,)])", head)
     return {match[2]: _size(match[1].strip()) for match in found}
 
 

@@ -10,7 +10,7 @@ from grader.catalog import Kernel, Shape
 from grader.gpu import compile_errors
 from grader.gpu.architectures import ARCHITECTURES, Architecture, Misfit, misfits, occupancy
 from grader.gpu.compile_errors import Explained
-from grader.gpu.landmarks import accesses, landmarks
+from grader.gpu.landmarks import accesses, landmarks, renamed
 from grader.gpu.lowering import Job, Lowered, NotLowered, lower_all
 from grader.gpu.resources import NoCompiler, NotCompiled, Resources, compile_source
 from grader.gpu.sites import sites
@@ -126,8 +126,8 @@ def _compiled(candidate: Candidate, lowered: Lowered, locate: Locate) -> Compila
         shared_limit=arch.shared_a_block,
         landmarks=marks,
         accesses=tuple(
-            GlobalAccess(names.get(a.parameter, a.parameter), a.writes, a.bits, a.count)
-            for a in accesses(lowered.source)
+            GlobalAccess(access.parameter, access.writes, access.bits, access.count)
+            for access in renamed(accesses(lowered.source), names)
         ),
         findings=tuple(findings),
         source=lowered.source,

@@ -66,6 +66,23 @@ function tilelabTrace(root, data) {
     return { css: "rgb(" + mixed.join(",") + ")", strong: strength > 0.55 };
   }
 
+  // Infinities have the colours of the ends, and are hatched; NaN has one of its own.
+  function shadeOf(value, range, colours) {
+    if (Number.isNaN(value)) return { css: colours.odd, strong: true };
+    if (Number.isFinite(value)) return colour(value, range, colours);
+    return { css: "rgb(" + (value < 0 ? colours.low : colours.high).join(",") + ")", strong: true };
+  }
+
+  function strangers(picture) {
+    if (picture.cells === null) return "";
+    const cells = decode(picture.cells);
+    const found = new Set();
+    cells.values.forEach((value, i) => {
+      if (cells.bits[i] !== NOTHING && !Number.isFinite(value)) found.add(number(value));
+    });
+    return found.size ? fill(words.has, { values: Array.from(found).sort().join(", ") }) : "";
+  }
+
   function prepare(canvas, width, height) {
     const scale = window.devicePixelRatio || 1;
     canvas.width = Math.round(width * scale);
@@ -158,7 +175,7 @@ function tilelabTrace(root, data) {
   function drawValues(canvas, picture, range, touches, colours) {
     const [rows, columns] = picture.size;
     const small = rows <= 16 && columns <= 12;
-    const cellWidth = small ? 46 : Math.max(3, Math.min(14, Math.floor(260 / Math.max(rows, columns))));
+    const cellWidth = small ? 46 : Math.max(3, Math.min(14, Math.floor(210 / Math.max(rows, columns))));
     const cellHeight = small ? 20 : rows === 1 ? 24 : cellWidth;
     const width = columns * cellWidth;
     const height = rows * cellHeight;
@@ -175,9 +192,12 @@ function tilelabTrace(root, data) {
       const x = GAP + (i % columns) * cellWidth;
       const y = GAP + Math.floor(i / columns) * cellHeight;
       const value = cells.values[i];
-      const shade = Number.isFinite(value) ? colour(value, range, colours) : { css: colours.odd, strong: true };
+      const shade = shadeOf(value, range, colours);
       context.fillStyle = shade.css;
       context.fillRect(x, y, cellWidth, cellHeight);
+      if (!Number.isFinite(value) && !Number.isNaN(value)) {
+        hatch(context, x, y, cellWidth, cellHeight, colours.contrast, 4);
+      }
       if (small) {
         context.fillStyle = shade.strong ? colours.contrast : colours.text;
         context.fillText(number(value), x + cellWidth / 2, y + cellHeight / 2 + 0.5, cellWidth - 4);
@@ -242,6 +262,7 @@ function tilelabTrace(root, data) {
   // The page
 
   root.textContent = "";
+  root.setAttribute("data-lm-suppress-shortcuts", "true"); // in JupyterLab, arrow keys here are the slider's
   make("strong", "", make("div", "", root), data.title);
   if (data.faults.length) {
     const box = make("div", "tlt-faults", root);
@@ -263,7 +284,7 @@ function tilelabTrace(root, data) {
   slider.setAttribute("aria-label", words.slider);
   const what = make("div", "tlt-what", root);
   what.setAttribute("aria-live", "polite");
-  const code = make("code", "", make("div", "", what));
+  const code = make("div", "tlt-statement", what);
   const variables = make("div", "tlt-vars", what);
   const body = make("div", "", root);
   const lines = [];
@@ -355,11 +376,14 @@ function tilelabTrace(root, data) {
         if (Math.max(...picture.every) > 1) {
           parts.push(fill(words.every, { rows: picture.every[0], columns: picture.every[1] }));
         }
-        item.resting = parts.join("; ");
+        const strange = strangers(picture);
+        if (strange) parts.splice(1, 0, strange);
+        item.resting = parts.join("\n");
       } else {
         item.values.tilelabCell = null;
       }
       item.hover.textContent = item.resting;
+      item.hover.style.display = picture ? "block" : "none";
     }
   }
 
@@ -375,6 +399,15 @@ function tilelabTrace(root, data) {
     return;
   }
   slider.addEventListener("input", () => go(Number(slider.value) - 1));
+  // JupyterLab keeps a slider from moving by itself when it takes a key for one of its own.
+  const keys = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10 };
+  slider.addEventListener("keydown", (event) => {
+    const far = { Home: 0, End: data.steps.length - 1 }[event.key];
+    if (far === undefined && !(event.key in keys)) return;
+    event.preventDefault();
+    event.stopPropagation();
+    go(far === undefined ? current + keys[event.key] : far);
+  });
   back.addEventListener("click", () => go(current - 1));
   forward.addEventListener("click", () => go(current + 1));
   const theme = new MutationObserver(() => show());

@@ -76,6 +76,7 @@ def page_data(trace: BlockTrace) -> dict[str, object]:
             "slider": _("step"),
             "unwritten": _("nothing written yet"),
             "every": _("one of every {rows} × {columns} elements is shown"),
+            "has": _("with {values}"),
             "earlier": _("grey: touched in an earlier step"),
             "nothing": _("This block touches nothing."),
             "faults": _("What is wrong in this run"),

@@ -39,6 +39,8 @@ from grader.simulator.statements import ASSERTIONS, JUMPS, NO_EFFECT, compile_st
 ELEMENTS = 1 << 17
 #: The part of the memory budget that a box may take.
 SHARE = 4
+#: A grid whose blocks differ at more places than these is walked block by block.
+CUTS = 16
 
 #: Operators that work on many blocks as on one. What isn't known is done a block at a time.
 _CALLS = frozenset().union(
@@ -325,6 +327,20 @@ class BatchProgram(Program):
 
         return decide
 
+    def share(self, mask: torch.Tensor) -> None:
+        """A statement is counted for all blocks: cuts the box where some have no iteration that it runs for."""
+        lead = len(self.lead)
+        if all(size == 1 for size in mask.shape[:lead]):
+            return
+        here = mask.flatten(lead).any(-1)
+        if bool(here.all()):
+            return
+        for axis in range(lead):
+            lines = here.movedim(axis, 0).flatten(1) if lead > 1 else here.unsqueeze(1)
+            changes = (lines[1:] != lines[:-1]).any(1).nonzero()
+            if len(changes):
+                raise _Cut(axis, self.start[axis] + int(changes[0]) + 1)
+
     def leaves(self, access: Access, state: State) -> None:
         """Cuts the box where the access begins to leave its buffer: the rest is then a plain window."""
         for code, extent in zip(access.indices, access.array.shape, strict=True):
@@ -479,6 +495,8 @@ class _Walk:
             self._box(box).run(box, fixed, self._numbers(box, number))
         except _Cut as cut:
             self.cuts[cut.axis].add(cut.position)
+            if sum(map(len, self.cuts)) > CUTS:
+                raise NotBatched from None
             for part in _split(box, self.cuts):
                 self._run(part, fixed, number)
 

@@ -164,6 +164,9 @@ class Program:
         """The positions, along the leading dimensions, of the blocks that run at once."""
         return ()
 
+    def share(self, mask: torch.Tensor) -> None:
+        """Told of the iterations for which statements of a nest are about to run: some is active."""
+
     def leaves(self, access: "Access", state: State) -> None:
         """Told of an access whose window leaves its buffer, before its iterations are looked at one by one."""
 

@@ -24,7 +24,7 @@ from grader.simulator.left_out import explain
 from grader.simulator.nests import Nest, iota
 from grader.simulator.operations import count_operations, counted, note_variable
 from grader.simulator.printing import compile_print
-from grader.simulator.program import MAX_RANK, describe
+from grader.simulator.program import MAX_RANK, Program, describe
 from grader.simulator.threads import holds_up
 from grader.simulator.tileops import TILE_OPS
 from grader.simulator.tileops.reducers import reducer_update
@@ -99,6 +99,8 @@ def _sequence(node: nodes.Seq, scope: Scope) -> Runner:
     if len(runners) == 1:
         return runners[0]
 
+    share = scope.program.share
+
     def run(state: State) -> None:
         for runner in runners:
             runner(state)
@@ -112,6 +114,7 @@ def _sequence(node: nodes.Seq, scope: Scope) -> Runner:
                 here = ~state.left if outer is None else ~state.left & outer
                 if not bool(here.any()):
                     break
+                share(here)
                 state.mask = here
         state.mask = outer
 
@@ -249,6 +252,7 @@ def _if(node: nodes.If, scope: Scope) -> Runner:
         test = scope.program.decided(test)
     then = compile_statement(node.then, scope)
     otherwise = None if node.otherwise is None else compile_statement(node.otherwise, scope)
+    share = scope.program.share
 
     def run(state: State) -> None:
         meter.spend(line, size * nest.iterations if nest is not None else size)
@@ -262,11 +266,13 @@ def _if(node: nodes.If, scope: Scope) -> Runner:
         outer = state.mask
         taken = chosen if outer is None else chosen & outer
         if bool(taken.any()):
+            share(taken)
             state.mask = taken
             then(state)
         if otherwise is not None:
             other = ~chosen if outer is None else ~chosen & outer
             if bool(other.any()):
+                share(other)
                 state.mask = other
                 otherwise(state)
         state.mask = outer
@@ -308,7 +314,7 @@ def _for(node: nodes.For, scope: Scope) -> Runner:
 
     def run_in_nest(state: State) -> None:
         first, count = start(state), stop(state)
-        turns = _Turns(state)
+        turns = _Turns(state, program)
         counts = count if isinstance(count, torch.Tensor) else torch.full((1,) * scope_rank, count)
         for step in range(int(counts.max())):
             meter.spend(line, nest.iterations)
@@ -320,7 +326,7 @@ def _for(node: nodes.For, scope: Scope) -> Runner:
             turns.end()
         turns.over()
 
-    nest, scope_rank = scope.nest, scope.rank
+    nest, scope_rank, program = scope.nest, scope.rank, scope.program
     return run_in_nest if nest is not None and (low.varies or extent.varies or _jumps(node.body)) else run
 
 
@@ -331,8 +337,9 @@ def _jumps(body: nodes.Stmt) -> bool:
 class _Turns:
     """The turns of a loop in a nest, whose iterations leave it at different times."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, program: Program) -> None:
         self.state = state
+        self.program = program
         self.outer = (state.mask, state.left, state.broke)
         self.inside = state.mask  # the nest's iterations that are still in the loop
         state.left = state.broke = None
@@ -342,6 +349,7 @@ class _Turns:
         active = go_on if self.inside is None else go_on & self.inside
         if not bool(active.any()):
             return False
+        self.program.share(active)
         self.inside = self.state.mask = None if bool(active.all()) else active
         return True
 
@@ -378,7 +386,7 @@ def _while(node: nodes.While, scope: Scope) -> Runner:
             pass
 
     def run_in_nest(state: State) -> None:
-        turns = _Turns(state)
+        turns = _Turns(state, program)
         while True:
             meter.spend(line, size * nest.iterations)
             state.mask = turns.inside
@@ -391,7 +399,7 @@ def _while(node: nodes.While, scope: Scope) -> Runner:
             turns.end()
         turns.over()
 
-    everywhere = (1,) * scope.rank
+    everywhere, program = (1,) * scope.rank, scope.program
     return run if nest is None else run_in_nest
 
 

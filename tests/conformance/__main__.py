@@ -1,3 +1,4 @@
 from .command import main
 
-main()
+if __name__ == "__main__":  # a worker of the card's run imports this module, too
+    main()

@@ -77,7 +77,7 @@ def conforms(
     *,
     dtypes: Iterable[str] = ("float32",),
     shapes: Iterable[tuple[int, ...]],
-    refused: str = "",
+    refused: str | Callable[..., str] = "",
     uncompilable: str | Callable[..., str] = "",
     off_card: str = "",
     **options: Iterable[Any],
@@ -87,8 +87,9 @@ def conforms(
     def register(make: Callable[..., Built]) -> Callable[..., Built]:
         for dtype, shape, *chosen in itertools.product(dtypes, shapes, *options.values()):
             picked = dict(zip(options, chosen, strict=True))
+            named = refused(dtype=dtype, **picked) if callable(refused) else refused
             reason = uncompilable(dtype=dtype, **picked) if callable(uncompilable) else uncompilable
-            case = Case(construct, make.__name__, dtype, shape, picked, make, refused, reason, off_card)
+            case = Case(construct, make.__name__, dtype, shape, picked, make, named, reason, off_card)
             if case.name in CASES:
                 raise ValueError(f"two conformance cases are called {case.name}")
             CASES[case.name] = case

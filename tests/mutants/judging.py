@@ -12,6 +12,7 @@ from grader.admit.limits import check_limits
 from grader.admit.operators import check_operators
 from grader.admit.scopes import check_scopes
 from grader.admit.signature import check_signature
+from grader.capture.lines import students_lines
 from grader.catalog import Shape
 from grader.ir.nodes import Line
 from grader.judge import seeds
@@ -83,7 +84,8 @@ def read(task: Task, factory: Callable) -> Kernels:
     def make(shape: Shape) -> ir.Kernel:
         from tilelang import tvm
 
-        return ir.read(tvm.ir.save_json(factory(**shape.sizes)))
+        with students_lines(factory):
+            return ir.read(tvm.ir.save_json(factory(**shape.sizes)))
 
     return Lazy(task, make)
 
@@ -99,12 +101,13 @@ def cases(name: str) -> tuple[Case, ...]:
     return tuple(made)
 
 
-def judge(task: Task, kernels: Kernels, budget: Budget | None = None) -> Verdict:
+def judge(task: Task, kernels: Kernels, *, batched: bool = True) -> Verdict:
     """Runs a kernel on every family at every shape, until something is wrong.
 
-    A fault counts before wrong values do, as it has a line.
+    A fault counts before wrong values do, as it has a line. ``batched``: blocks may run at once, as they do in the
+    judge.
     """
-    budget = budget or Budget(steps=200_000, seconds=20.0)
+    budget = Budget(steps=200_000, seconds=60.0)
     outputs, admitted = [], set()
     for case in cases(task.name):
         kernel, where = kernels[case.shape.name], f"{case.shape.name}, {case.family}"
@@ -117,7 +120,9 @@ def judge(task: Task, kernels: Kernels, budget: Budget | None = None) -> Verdict
         output = torch.empty(case.reference.shape, dtype=DTYPES[task.kernel.parameters[-1].dtype])
         poison(output)
         try:
-            run = simulator.run(kernel, (*case.inputs, output), budget=budget)
+            run = simulator.run(
+                kernel, (*case.inputs, output), budget=budget, outputs=(len(case.inputs),), batched=batched
+            )
         except simulator.Unsupported as error:
             return Verdict(False, UNSUPPORTED, error.what, error.line)
         except simulator.OverBudget as error:
@@ -129,8 +134,9 @@ def judge(task: Task, kernels: Kernels, budget: Budget | None = None) -> Verdict
             return Verdict(True, str(fault.kind), text, fault.line)
         mismatch = compare(task.kernel.parameters[-1].name, output, case.reference, case.bound)
         if mismatch is not None:
-            text = "; ".join((mismatch.message, *mismatch.evidence[:1]))
-            return Verdict(True, WRONG, f"{text} ({where})")
+            born = _birth(kernel, case, output)
+            text = "; ".join((mismatch.message, *mismatch.evidence[:1], *([born.expression] if born else [])))
+            return Verdict(True, WRONG, f"{text} ({where})", born.line if born else None)
         outputs.append(output.numpy().tobytes())
     return Verdict(False, outputs=tuple(outputs))
 
@@ -141,3 +147,14 @@ def _admit(task: Task, kernel: ir.Kernel, shape: Shape) -> None:
     check_scopes(kernel)
     check_operators(kernel, task.kernel)
     check_limits(kernel)
+
+
+def _birth(kernel: ir.Kernel, case: Case, output: torch.Tensor) -> simulator.Birth | None:
+    """Where the first value came from that is not finite and should be."""
+    bad = ~output.isfinite() & case.reference.isfinite()
+    if not bool(bad.any()):
+        return None
+    index = tuple(bad.nonzero()[0].tolist())
+    fresh, position = torch.empty_like(output), len(case.inputs)
+    run = simulator.run(kernel, (*case.inputs, fresh), outputs=(position,), births=True)
+    return run.births.behind(position, index)

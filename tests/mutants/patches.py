@@ -13,6 +13,7 @@ from mutants.judging import WRONG
 from mutants.tasks import TASKS
 
 UNINITIALISED, RACE = FaultKind.UNINITIALISED_READ, FaultKind.RACE
+UNWRITTEN = FaultKind.UNWRITTEN
 OUTSIDE_READ, OUTSIDE_WRITE = FaultKind.OUT_OF_BOUNDS_READ, FaultKind.OUT_OF_BOUNDS_WRITE
 
 
@@ -21,7 +22,7 @@ class Patch:
     """``changes`` are pairs of text and what stands in its place; each text occurs once in the source.
 
     ``kind`` is the evidence that the judge must find. Of a fault, ``buffer`` is whose, and ``line`` is part of the
-    source line that it must name ("" where the line is TileLang's own: T.reduce_* is a macro).
+    source line that it must name.
     """
 
     task: str
@@ -87,18 +88,35 @@ MATMUL = (
     ),
     Patch("matmul", "the first step left out", ((LOOP_K, "for k in T.serial(1, T.ceildiv(K, block)):"),)),
     Patch("matmul", "one step too few", ((LOOP_K, LOOP_K.replace("T.ceildiv(K, block)", "(K - 1) // block")),)),
-    Patch("matmul", "grid rounded down", (("T.ceildiv(M, block), threads", "M // block, threads"),)),
+    Patch(
+        "matmul",
+        "grid rounded down",
+        (("T.ceildiv(M, block), threads", "M // block, threads"),),
+        UNWRITTEN,
+        "C",
+        "T.copy(c",
+    ),
     Patch(
         "matmul",
         "grid of the other dimension",
         (("T.ceildiv(N, block), T.ceildiv(M", "T.ceildiv(M, block), T.ceildiv(N"),),
+        UNWRITTEN,
+        "C",
+        "T.copy(c",
     ),
     Patch(
         "matmul",
         "tiles by the other block index",
         ((COPY_A, COPY_A.replace("by", "bx")), (COPY_B, COPY_B.replace("bx", "by"))),
     ),
-    Patch("matmul", "stored at the transposed tile", ((STORE_C, "T.copy(c, C[bx * block, by * block])"),)),
+    Patch(
+        "matmul",
+        "stored at the transposed tile",
+        ((STORE_C, "T.copy(c, C[bx * block, by * block])"),),
+        UNWRITTEN,
+        "C",
+        "T.copy(c",
+    ),
     Patch("matmul", "always the first tile of A", ((COPY_A, "T.copy(A[by * block, 0], a)"),)),
     Patch("matmul", "the next tile of A", ((COPY_A, "T.copy(A[by * block, (k + 1) * block], a)"),)),
     Patch("matmul", "B's offset in elements", ((COPY_B, "T.copy(B[k, bx * block], b)"),)),
@@ -211,7 +229,9 @@ LINEAR_GELU = (
         "Y",
         "Y[",
     ),
-    Patch("linear_gelu", "guard one too narrow", ((GUARD, GUARD.replace("< N", "< N - 1")),)),
+    Patch(
+        "linear_gelu", "guard one too narrow", ((GUARD, GUARD.replace("< N", "< N - 1")),), UNWRITTEN, "Y", "Y[by"
+    ),
     Patch(
         "linear_gelu",
         "output's indices swapped",
@@ -252,7 +272,12 @@ SOFTMAX = (
     Patch("softmax", "minimum for maximum", ((MAX, MAX.replace("max", "min")),)),
     Patch("softmax", "maximum for sum", ((SUM, SUM.replace("sum", "max")),)),
     Patch(
-        "softmax", "sum not cleared", ((SUM, SUM.replace("dim=1", "dim=1, clear=False")),), UNINITIALISED, "total"
+        "softmax",
+        "sum not cleared",
+        ((SUM, SUM.replace("dim=1", "dim=1, clear=False")),),
+        UNINITIALISED,
+        "total",
+        "T.reduce",
     ),
     Patch(
         "softmax",
@@ -260,9 +285,12 @@ SOFTMAX = (
         ((MAX, MAX.replace("dim=1", "dim=1, clear=False")),),
         UNINITIALISED,
         "top",
+        "T.reduce",
     ),
     Patch("softmax", "summed before exp", ((MAX, f"{MAX}; {SUM}"), (f"            {SUM}\n", ""))),
-    Patch("softmax", "tile never loaded", (("T.copy(X[bx * rows, 0], x)", "pass"),), UNINITIALISED, "x"),
+    Patch(
+        "softmax", "tile never loaded", (("T.copy(X[bx * rows, 0], x)", "pass"),), UNINITIALISED, "x", "T.reduce"
+    ),
     Patch(
         "softmax",
         "half-precision sum",
@@ -288,7 +316,14 @@ SOFTMAX = (
     ),
     Patch("softmax", "rows' offset in blocks, loading", (("X[bx * rows, 0]", "X[bx, 0]"),)),
     Patch("softmax", "rows' offset in blocks, storing", (("Y[bx * rows, 0]", "Y[bx, 0]"),), RACE, "Y", "T.copy(x"),
-    Patch("softmax", "grid rounded down", (("T.ceildiv(R, rows)", "T.max(R // rows, 1)"),)),
+    Patch(
+        "softmax",
+        "grid rounded down",
+        (("T.ceildiv(R, rows)", "T.max(R // rows, 1)"),),
+        UNWRITTEN,
+        "Y",
+        "T.copy(x",
+    ),
 )
 
 BEFORE, RUNNING = "T.copy(top, before)", "T.reduce_max(x, top, dim=1, clear=False)"
@@ -318,7 +353,12 @@ ONLINE_SOFTMAX = (
     Patch("online_softmax", "tail counted as zeros", (('-T.infinity("float32")', "0.0"),)),
     Patch("online_softmax", "tail counted as the largest", (('-T.infinity("float32")', 'T.infinity("float32")'),)),
     Patch(
-        "online_softmax", "tail not guarded", (("n * block + j < C,", "n * block + j <= C,"),), OUTSIDE_READ, "X"
+        "online_softmax",
+        "tail not guarded",
+        (("n * block + j < C,", "n * block + j <= C,"),),
+        OUTSIDE_READ,
+        "X",
+        "x[i, j] = T.if",
     ),
     Patch(
         "online_softmax",

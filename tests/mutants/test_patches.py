@@ -27,8 +27,8 @@ def test_a_wrong_kernel_fails(patch):
     else:
         assert f", {patch.buffer}[" in verdict.evidence
         assert verdict.evidence.startswith("block (")
-        if patch.line:
-            assert patch.line in patch.source.splitlines()[verdict.line.number - 1], verdict
+        assert patch.line
+        assert patch.line in patch.source.splitlines()[verdict.line.number - 1], verdict
 
 
 def test_there_are_many():

@@ -60,11 +60,11 @@ def both(read):
                 if item.name == "written":
                     pairs = zip(single.written, other.written, strict=True) if checked else ()
                     assert all(torch.equal(a, b) for a, b in pairs)
+                elif item.name == "count":
+                    assert not checked or other.traffic == single.traffic
                 elif item.name == "faults" and not checked:
                     kept = (FaultKind.RACE, FaultKind.UNINITIALISED_READ)
                     assert other.faults == tuple(fault for fault in single.faults if fault.kind not in kept)
-                elif item.name == "count":
-                    assert not checked or single.traffic == other.traffic
                 else:
                     assert getattr(single, item.name) == getattr(other, item.name), item.name
             if checked or not any(fault.kind == FaultKind.RACE for fault in single.faults):
@@ -238,6 +238,32 @@ def test_other_kernels(read, both, at_once, monkeypatch, kernel):
     run(read(kernel), tensors_of(read(kernel)))
     monkeypatch.undo()
     assert not both(kernel).faults
+
+
+@T.prim_func
+def edges(X: T.Tensor((64,), "float32"), N: T.Tensor((1,), "int32"), Y: T.Tensor((64,), "float32")):
+    with T.Kernel(16, threads=32) as bx:
+        for i in T.Parallel(4):
+            Y[bx * 4 + i] = X[bx * 4 + i] + T.if_then_else(bx == 2 and i == 1, T.cast(N[0], "float32"), 1.0)
+            if bx == 0 and i == 0:
+                Y[0] = 1.0
+            elif bx * 4 + i > 40:
+                Y[bx * 4 + i] = 2.0
+            for _k in T.serial(T.min(bx, 3)):
+                Y[bx * 4 + i] = T.cast(i, "float32")
+
+
+@T.prim_func
+def every_other(X: T.Tensor((200,), "float32"), Y: T.Tensor((200,), "float32")):
+    with T.Kernel(50, threads=32) as bx:
+        for i in T.Parallel(4):
+            if bx % 2 == 1 and i > 1:
+                Y[bx * 4 + i] = X[bx * 4 + i]
+
+
+def test_blocks_that_do_not_run_a_statement_do_not_count_it(both):
+    assert not both(edges).faults
+    assert not both(every_other).faults
 
 
 # What isn't clean

@@ -66,8 +66,9 @@ def _move(source_side: "Side", target_side: "Side", base: Tile, call: nodes.Call
     program.note_write(target.array)
     same = source.array.dtype.held == target.array.dtype.held
     convert = cast(source.array.dtype, target.array.dtype)
-    moved = program.counters.copies(source.memory.scope, target.memory.scope)
-    guarded, size = program.counters.guards(), source.array.dtype.size
+    counters = program.counters
+    moved, guarded = counters.copies(source.memory.scope, target.memory.scope), counters.guards()
+    size = source.array.dtype.size
     aliased = source.memory is target.memory
     decode, encode = source.array.dtype.decode, target.array.dtype.encode
     pad = _Padding(source, target, call, scope)

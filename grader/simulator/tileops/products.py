@@ -97,11 +97,6 @@ def gemm(call: nodes.Call, scope: Scope) -> Runner:
     return run
 
 
-def wider(a: DType, b: DType) -> DType:
-    """The operands' dtype, by which a product's operations are counted."""
-    return a if a.size >= b.size else b
-
-
 def check_places(a: Memory, b: Memory, c: Memory, scope: Scope) -> None:
     """Where the card's instructions find operands and leave results."""
     on_chip = (*SHARED, nodes.FRAGMENT)
@@ -109,6 +104,11 @@ def check_places(a: Memory, b: Memory, c: Memory, scope: Scope) -> None:
         raise scope.unsupported(
             _("a matrix product whose result is not in a fragment, or whose operands are in global memory")
         )
+
+
+def wider(a: DType, b: DType) -> DType:
+    """The operands' dtype, by which a product's operations are counted."""
+    return a if a.size >= b.size else b
 
 
 def _is_truth(node: nodes.Expr) -> bool:

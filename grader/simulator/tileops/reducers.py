@@ -66,16 +66,13 @@ def reducer_update(call: nodes.Call, scope: Scope) -> Runner:
     kind = _kind(array.memory.storage, dtype, scope)
     convert, nest, meter, line = cast(value.dtype, dtype), scope.nest, scope.program.meter, scope.line
     scope.program.note_write(array)
-    counters = access.counters
-    count, updates = (
-        count_operations(call.args[1], scope),
-        counters.slot(("operations", Operation.REDUCE, dtype.name)),
-    )
+    counts, count = access.counters.counts, access.counters.operations(Operation.REDUCE, dtype.name)
+    count_value = count_operations(call.args[1], scope)
 
     def run(state: State) -> None:
         meter.spend(line, 4 * nest.iterations * (access.size + value.size))
-        if count is not None:
-            count(state)
+        if count_value is not None:
+            count_value(state)
         values = dtype.tensor(convert(value.run(state)))
         sizes = nest.sizes(access.axes)
         position, inside = access.flat(state)
@@ -88,9 +85,9 @@ def reducer_update(call: nodes.Call, scope: Scope) -> Runner:
             position, values = position[chosen], values[chosen]
         if not position.numel():
             return
-        counters.counts[updates] += position.numel()
-        counters.counts[access.bytes_read] += position.numel() * access.element_bytes
-        counters.counts[access.bytes_written] += position.numel() * access.element_bytes
+        count(position.numel())
+        counts[access.bytes_read] += position.numel() * access.element_bytes
+        counts[access.bytes_written] += position.numel() * access.element_bytes
         outer, state.mask = state.mask, None
         access.fault_where(FaultKind.UNINITIALISED_READ, array.unwritten(position), state, position)
         state.mask = outer

@@ -75,7 +75,7 @@ def assumed(dtype, shape):
     return built(main, [x], out((bounded(x) + bounded(x)).rounded(held(dtype)), dtype))
 
 
-@conforms("T.likely", dtypes=["float32"], shapes=[(60,), (100,)])
+@conforms("T.likely", dtypes=["float32"], shapes=[(60,), (100,)], uncompilable="Unresolved call tirx.likely")
 def likely(dtype, shape):
     (n,) = shape
 
