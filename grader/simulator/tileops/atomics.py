@@ -86,7 +86,6 @@ def _atomic(call: nodes.Call, scope: Scope, rule: Callable[[Array], Combine], dt
     values = _Values(call, target, scope)
     combine, meter, line = rule(array), program.meter, scope.line
     program.note_accumulation(array, writes=True)
-    count, guarded = program.counters.operations(Kind.ATOMIC, dtype.name), program.counters.guards()
     side = Side(target, target.looped)
     guarded, count = program.counters.guards(), program.counters.operations(Kind.ATOMIC, dtype.name)
 

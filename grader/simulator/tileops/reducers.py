@@ -74,8 +74,8 @@ def reducer_update(call: nodes.Call, scope: Scope) -> Runner:
 
     def run(state: State) -> None:
         meter.spend(line, 4 * nest.iterations * (access.size + value.size))
-        if count is not None:
-            count(state)
+        if count_value is not None:
+            count_value(state)
         values = dtype.tensor(convert(value.run(state)))
         sizes = nest.sizes(access.axes)
         position, inside = access.flat(state)
