@@ -66,11 +66,8 @@ def reducer_update(call: nodes.Call, scope: Scope) -> Runner:
     kind = _kind(array.memory.storage, dtype, scope)
     convert, nest, meter, line = cast(value.dtype, dtype), scope.nest, scope.program.meter, scope.line
     scope.program.note_write(array)
-    counters = access.counters
-    count, updates = (
-        count_operations(call.args[1], scope),
-        counters.slot(("operations", Operation.REDUCE, dtype.name)),
-    )
+    counters, count_value = access.counters, count_operations(call.args[1], scope)
+    updates = counters.slot(("operations", Operation.REDUCE, dtype.name))
 
     def run(state: State) -> None:
         meter.spend(line, 4 * nest.iterations * (access.size + value.size))
