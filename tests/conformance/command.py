@@ -9,9 +9,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rich.console import Console
-
-from . import table
 from .registry import CASES, Case
 from .simulated import Result, check
 
@@ -45,6 +42,10 @@ def main() -> None:
 
         part, parts = map(int, asked.part.split("/"))
         sys.exit(card.run(cases, workers, asked.seconds, asked.out, (part, parts)))
+    from rich.console import Console
+
+    from . import table
+
     console = Console(width=None if sys.stdout.isatty() else 150)
     results = list(checked(cases, workers))
     right = table.show(cases, results, console)
