@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="say which cases there are")
     parser.add_argument("--lower", action="store_true", help="also lower each kernel for sm_90a, with no GPU")
     parser.add_argument("--workers", type=int, default=0, help="processes; as many as cores if not given")
-    parser.add_argument("--seconds", type=float, default=450.0, help="on the card: no case is begun after them")
+    parser.add_argument("--seconds", type=float, default=400.0, help="on the card: no case is begun after them")
     parser.add_argument("--part", default="1/1", help="on the card: run the K-th of N parts of the cases, K/N")
     parser.add_argument(
         "--out", type=Path, default=Path("benchmarks"), help="the folder for the JSON and the page"
