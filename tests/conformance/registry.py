@@ -150,3 +150,10 @@ def wrapped(value: torch.Tensor, dtype: str) -> torch.Tensor:
     signed = {1: torch.int8, 2: torch.int16, 4: torch.int32}[size]
     low = value.to(signed).to(torch.int64)
     return low & ((1 << 8 * size) - 1) if dtype.startswith("uint") else low
+
+
+def short(dtype: str) -> str:
+    """A dtype as tables name it."""
+    for long, brief in (("bfloat", "bf"), ("float8_", ""), ("float", "f"), ("uint", "u"), ("int", "i")):
+        dtype = dtype.replace(long, brief)
+    return dtype
