@@ -85,7 +85,7 @@ def conforms(
     shapes: Iterable[tuple[int, ...]],
     refused: str | Callable[..., str] = "",
     uncompilable: str | Callable[..., str] = "",
-    off_card: str = "",
+    off_card: str | Callable[..., str] = "",
     **options: Iterable[Any],
 ) -> Callable[[Callable[..., Built]], Callable[..., Built]]:
     """Registers a function of ``dtype``, ``shape`` and ``options`` for every combination of them."""
@@ -95,7 +95,8 @@ def conforms(
             picked = dict(zip(options, chosen, strict=True))
             named = refused(dtype=dtype, **picked) if callable(refused) else refused
             reason = uncompilable(dtype=dtype, **picked) if callable(uncompilable) else uncompilable
-            case = Case(construct, make.__name__, dtype, shape, picked, make, named, reason, off_card)
+            elsewhere = off_card(dtype=dtype, **picked) if callable(off_card) else off_card
+            case = Case(construct, make.__name__, dtype, shape, picked, make, named, reason, elsewhere)
             if case.name in CASES:
                 raise ValueError(f"two conformance cases are called {case.name}")
             CASES[case.name] = case

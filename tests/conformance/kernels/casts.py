@@ -8,7 +8,13 @@ from ..registry import ALL, FLOATS, INTEGERS, SIGNED, UNSIGNED, built, conforms,
 
 
 def cast_to(x: torch.Tensor, target: str) -> torch.Tensor:
-    """The right conversion of values that the target can be near to."""
+    """The right conversion of values that the target can be near to.
+
+    CUTLASS's classes of 8-bit floats, which TileLang's code uses, round to the nearest int32, and are true if that
+    is not 0. To the other integers they are cut, as other floats are. (Seen on an H200.)
+    """
+    if x.dtype.is_floating_point and x.element_size() == 1 and target in ("int32", "bool"):
+        x = x.double().round()
     if target == "bool":
         return x != 0
     if x.is_floating_point() and not is_float(target):

@@ -319,7 +319,12 @@ def viewed(dtype, shape):
     return built(main, [x], out(x.view(held(other)), other))
 
 
-@conforms("T.view with strides", dtypes=["float16", "float32"], shapes=[(16, 32), (8, 24)])
+@conforms(
+    "T.view with strides",  # TileLang 0.1.15 copies it as if it had none (seen on an H200)
+    dtypes=["float16", "float32"],
+    shapes=[(16, 32), (8, 24)],
+    refused="strided view",
+)
 def viewed_transposed(dtype, shape):
     m, n = shape
 

@@ -78,8 +78,17 @@ def reduce(dtype, shape, kind, dim):
     return built(main, [x], right(kind, x, dtype, dim))
 
 
+def negation_lost(dtype: str, kind: str, **_options: object) -> str:
+    """ptxas 13.0 makes ``max(b, max(a, -a))`` of int32 a VIMNMX3 of b, a and a, as an H200's results show too."""
+    return "ptxas 13.0 loses the negation" if (dtype, kind) == ("int32", "absmax") else ""
+
+
 @conforms(
-    "T.reduce_* of integers", dtypes=["int32", "int64", "uint32"], shapes=[(16, 32), (64, 16)], kind=KINDS | BITS
+    "T.reduce_* of integers",
+    dtypes=["int32", "int64", "uint32"],
+    shapes=[(16, 32), (64, 16)],
+    off_card=negation_lost,
+    kind=KINDS | BITS,
 )
 def reduce_integers(dtype, shape, kind):
     if kind in BITS:
@@ -113,6 +122,7 @@ def reduce_narrow_integers(dtype, shape, kind):
     "T.reduce_*, clear=False",
     dtypes=["float16", "float32", "int32"],
     shapes=[(16, 32), (64, 64)],
+    off_card=negation_lost,
     kind=("sum", "max", "min", "absmax"),
     dim=(0, 1),
 )
