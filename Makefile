@@ -6,7 +6,7 @@ PORT   ?= 8888
 READY  := $(VENV)/.installed-from-lock
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab demo test labs lint lock clean
+.PHONY: help setup lab demo test conformance mutants labs lint lock clean
 
 help:            ## Say what can be made.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -25,6 +25,12 @@ demo: $(READY)   ## Grade right, wrong, untouched and hostile notebooks, and pri
 
 test: $(READY)   ## Run the tests.
 	@$(BIN)/python -m pytest
+
+conformance: $(READY) ## Run a kernel for every construct of the language on the simulator, and print the table.
+	@$(BIN)/python -m tests.conformance
+
+mutants: $(READY) ## Judge some 3000 wrong kernels, and print what gives each of them away.
+	@PYTHONPATH=tests $(BIN)/python -m mutants
 
 labs: $(READY)   ## Make labs/ from solutions/.
 	@$(BIN)/tilelab build

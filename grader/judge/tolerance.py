@@ -42,11 +42,11 @@ _TILE = 16
 
 
 def exponentials(scores: torch.Tensor, error: torch.Tensor | float) -> torch.Tensor:
-    """The relative error of exp(sⱼ − m) in fp32, for the ``scores`` of a row (last dimension) known to ± ``error``.
+    """The relative error of exp(sⱼ − m) in fp32, for ``scores`` of a row (last dimension) known to ± ``error``.
 
-    Whatever m is, it is the same for the row. In the form exp2(s log₂e − m log₂e), which is the less exact one, two
-    products, their difference and log₂e itself are off by u(|s| + |m|) each at most, and |m| is at most the largest
-    |s| of the row; an error d of the exponent is a factor of exp(d).
+    Whatever m is, it is the same for the row. In the form exp2(s log₂e − m log₂e) of scaled scores, which is the
+    least exact one, the scaling, the products, their difference and log₂e itself are off by u(|s| + |m|) each at
+    most, and |m| is at most the largest |s| of the row; an error d of the exponent is a factor of exp(d).
 
     An online softmax multiplies what it has so far by exp(m − m'), once for each tile of 16 or more. With fused
     multiply-adds one of the two products is rounded and the other isn't: u|m| each time, even if m = m'. The
@@ -57,7 +57,7 @@ def exponentials(scores: torch.Tensor, error: torch.Tensor | float) -> torch.Ten
     size = torch.where(finite, scores.abs(), 0.0)
     largest = size.amax(-1, keepdim=True)
     rescalings = math.ceil(scores.shape[-1] / _TILE)
-    exponent = error + 3 * _U * (size + largest) + (rescalings + 4) * _U * largest
+    exponent = error + 4 * _U * (size + largest) + (rescalings + 4) * _U * largest
     factors = (1 + rescalings) * math.log1p(_FUNCTION) + rescalings * math.log1p(_U)
     return torch.where(finite, torch.expm1(exponent + factors), 0.0)
 
@@ -75,7 +75,7 @@ def _divisor(weights: torch.Tensor, each: torch.Tensor) -> torch.Tensor:
 
 
 def softmax(scores: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The bound on softmax over the last dimension of exact ``scores`` (float64), in fp32, rounded to ``dtype``."""
+    """The bound on softmax over the last dimension of exact float64 ``scores``, in fp32, rounded to ``dtype``."""
     weights = scores.softmax(-1)
     each = exponentials(scores, 0.0)
     # Of a quotient whose parts are off by a and b, relative to them: (1 + a)/(1 − b) − 1.

@@ -100,8 +100,8 @@ class BirthWatch:
         return runner
 
     def read(self, array: Array, where: Where, state: State) -> None:
-        if isinstance(where, Window):
-            self._reads.append((array, array.dtype.decode(array.raw(where)).clone()))
+        raw = array.raw(where) if isinstance(where, Window) else array.flat[where]
+        self._reads.append((array, array.dtype.decode(raw).clone()))
 
     def wrote(self, array: Array, where: Where, mask: torch.Tensor | None, state: State) -> None:
         if isinstance(where, Window):
@@ -148,7 +148,7 @@ class BirthWatch:
             runner(state)
             reads, writes = [values for array, values in self._reads if array.dtype.kind == "float"], self._writes
             self._forget()
-            if kind in _PLAIN:
+            if kind in _PLAIN or not reads:
                 return
             for array, window in writes:
                 key = (array.memory.storage, line, state.block_number)
@@ -172,7 +172,7 @@ class BirthWatch:
 
 
 #: Tile operations that compute nothing, or that add to what isn't seen here.
-_PLAIN = ("fill", "atomicadd", "atomicmax", "atomicmin")
+_PLAIN = ("fill", "reducer_init", "atomicadd", "atomicmax", "atomicmin")
 
 
 def _is_float(name: str) -> bool:

@@ -44,12 +44,11 @@ def is_float(dtype: str) -> bool:
 @dataclass(frozen=True)
 class Bounded:
     """``value``: the exact result, float64 for floats, else integers or truth values. ``error``: an absolute
-    bound, in the shape of ``value``. ``card``: what the card's instructions may be off beyond that.
+    bound, in the shape of ``value``.
     """
 
     value: torch.Tensor
     error: torch.Tensor
-    card: torch.Tensor | float = 0.0
 
     # Arithmetic, with no rounding of its own
 
@@ -114,9 +113,6 @@ class Bounded:
         error = tolerance.accumulated(magnitude, terms) * scale + terms * UNDERFLOW[dtype]
         return Bounded(self.value, self.error + error)
 
-    def off_on_card(self, error: torch.Tensor) -> "Bounded":
-        return Bounded(self.value, self.error, error)
-
 
 def bounded(value: "Bounded | torch.Tensor | float") -> Bounded:
     """A value without error: floats become float64, integers and truth values stay."""
@@ -130,18 +126,18 @@ def bounded(value: "Bounded | torch.Tensor | float") -> Bounded:
 
 
 def product(a: torch.Tensor, b: torch.Tensor, accumulator: torch.dtype = torch.float32) -> Bounded:
-    """a @ b of tensors of a dtype, accumulated in another. On the card, float32 operands are read as tf32."""
+    """a @ b of tensors of a dtype, accumulated in another. Operands of float32 are read as tf32."""
     x, y = a.double(), b.double()
     if not accumulator.is_floating_point:
         return bounded((x @ y).to(accumulator))
     magnitude = x.abs() @ y.abs()
     result = (bounded(x) @ bounded(y)).accumulated(magnitude, x.shape[-1], accumulator)
     if a.dtype == torch.float32:
-        return result.off_on_card((2 * TF32_CUT + TF32_CUT**2) * magnitude)
+        return Bounded(result.value, result.error + (2 * TF32_CUT + TF32_CUT**2) * magnitude)
     return result
 
 
-def excess(got: torch.Tensor, want: Bounded, *, card: bool = False) -> tuple[float, int]:
+def excess(got: torch.Tensor, want: Bounded) -> tuple[float, int]:
     """The largest error as a share of the bound (inf where none is allowed), and how many elements exceed it."""
     if got.shape != want.value.shape:
         raise ValueError(f"the reference has shape {tuple(want.value.shape)}, the output {tuple(got.shape)}")
@@ -150,20 +146,20 @@ def excess(got: torch.Tensor, want: Bounded, *, card: bool = False) -> tuple[flo
             raise ValueError("the reference of a float output must be a float")
         wrong = _integers(got) != _integers(want.value)
         return (math.inf if wrong.any() else 0.0), int(wrong.sum())
-    bound = want.error + (want.card if card else 0.0)
     finite = want.value.isfinite()
-    if not bound[finite].isfinite().all():
+    if not want.error[finite].isfinite().all():
         raise ValueError("a bound is not finite: it would accept anything")
-    return _share(got.double(), want.value, bound, finite)
+    return _share(got.double(), want.value, want.error, finite)
 
 
-def apart(one: torch.Tensor, other: torch.Tensor, want: Bounded) -> tuple[float, int]:
-    """How far two results, the simulator's and the card's, are apart, as a share of what both bounds allow."""
+def apart(
+    one: torch.Tensor, other: torch.Tensor, want: Bounded, card: torch.Tensor | float = 0.0
+) -> tuple[float, int]:
+    """How far the card's result and the simulator's are apart, as a share of what both bounds allow."""
     if not one.is_floating_point():
         wrong = _integers(one) != _integers(other)
         return (math.inf if wrong.any() else 0.0), int(wrong.sum())
-    bound = 2 * want.error + want.card
-    return _share(one.double(), other.double(), bound, other.double().isfinite())
+    return _share(one.double(), other.double(), 2 * want.error + card, other.double().isfinite())
 
 
 def _share(got: torch.Tensor, want: torch.Tensor, bound: torch.Tensor, finite: torch.Tensor) -> tuple[float, int]:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection, wait
@@ -19,7 +19,7 @@ from pathlib import Path
 from .card_worker import work
 from .registry import Case
 
-CASE_SECONDS = 90.0  # a case that takes longer hangs
+CASE_SECONDS = 60.0  # a case that takes longer hangs
 START_SECONDS = 120.0  # a worker imports torch and TileLang and makes a CUDA context
 LOST_STARTS = 5  # workers that may fail to start before the run is given up
 
@@ -60,12 +60,20 @@ class _Worker:
     begun: float = 0.0
 
 
+class NoWorkers(Exception):
+    """Workers end before they are ready: nothing can be run. The message is the last that one of them said."""
+
+
 @dataclass
-class _Run:
+class Run:
+    """A run of some cases, and what has become of them."""
+
     queue: deque[Case]
     results: dict[str, CardResult]
     until: float
     logs: Path
+    work: Callable[[Connection, str], None]
+    case_seconds: float
     workers: list[_Worker] = field(default_factory=list)
     lost: int = 0
     facts: dict[str, str] = field(default_factory=dict)
@@ -78,25 +86,41 @@ def run(cases: Sequence[Case], workers: int, seconds: float, out: Path, part: tu
     if not torch.cuda.is_available():
         print("no CUDA device: nothing is run", file=sys.stderr)
         return 2
-    here = ordered(cases)[part[0] - 1 :: part[1]]
-    results = {case.name: CardResult(case.name, case.construct, case.dtype, list(case.shape)) for case in here}
-    with tempfile.TemporaryDirectory() as logs:
-        state = _Run(deque(here), results, time.monotonic() + seconds, Path(logs))
-        try:
-            _work_off(state, min(workers, len(here)))
-        finally:
-            for worker in state.workers:
-                worker.process.kill()
+    try:
+        state = run_cases(ordered(cases)[part[0] - 1 :: part[1]], workers, seconds)
+    except NoWorkers as error:
+        print(f"the workers don't start:\n{error}", file=sys.stderr)
+        return 2
     out.mkdir(parents=True, exist_ok=True)
     name = "conformance" if part[1] == 1 else f"conformance-{part[0]}-of-{part[1]}"
     record = {"facts": state.facts | {"date": f"{datetime.now(UTC):%Y-%m-%d}"}, "results": []}
-    record["results"] = [asdict(result) for result in results.values()]
+    record["results"] = [asdict(result) for result in state.results.values()]
     (out / f"{name}.json").write_text(json.dumps(record, indent=1))
     from .markdown import page
 
     (out / f"{name}.md").write_text(page(record))
     print(page(record))
-    return 0 if results and all(result.status == RIGHT for result in results.values()) else 1
+    return 0 if state.results and all(result.status == RIGHT for result in state.results.values()) else 1
+
+
+def run_cases(
+    cases: Sequence[Case],
+    workers: int,
+    seconds: float,
+    *,
+    worker: Callable[[Connection, str], None] = work,
+    case_seconds: float = CASE_SECONDS,
+) -> Run:
+    """Gives the cases to worker processes, one at a time each. Raises NoWorkers if they don't start."""
+    results = {case.name: CardResult(case.name, case.construct, case.dtype, list(case.shape)) for case in cases}
+    with tempfile.TemporaryDirectory() as logs:
+        state = Run(deque(cases), results, time.monotonic() + seconds, Path(logs), worker, case_seconds)
+        try:
+            _work_off(state, min(workers, len(cases)))
+        finally:
+            for one in state.workers:
+                one.process.kill()
+    return state
 
 
 def ordered(cases: Sequence[Case]) -> list[Case]:
@@ -112,7 +136,7 @@ def ordered(cases: Sequence[Case]) -> list[Case]:
     return [case for _rank, _number, case in sorted(ranked, key=lambda item: item[:2])]
 
 
-def _work_off(state: _Run, count: int) -> None:
+def _work_off(state: Run, count: int) -> None:
     state.workers = [_start(state) for _number in range(count)]
     reported = time.monotonic()
     while state.workers:
@@ -121,24 +145,26 @@ def _work_off(state: _Run, count: int) -> None:
             if worker.connection in ready:
                 _hear(state, worker)
             elif time.monotonic() > worker.deadline:
-                _lose(state, worker, "hung", f"no end within {CASE_SECONDS:.0f} s while it was {worker.stage}")
+                _lose(
+                    state, worker, "hung", f"no end within {state.case_seconds:.0f} s while it was {worker.stage}"
+                )
         if time.monotonic() - reported > 15:
             reported = time.monotonic()
             done = sum(result.status != NOT_RUN for result in state.results.values())
             print(f"{done} of {len(state.results)} cases", file=sys.stderr, flush=True)
 
 
-def _start(state: _Run) -> _Worker:
+def _start(state: Run) -> _Worker:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     log = Path(tempfile.mkstemp(dir=state.logs)[1])
-    process = context.Process(target=work, args=(there, str(log)), daemon=True)
+    process = context.Process(target=state.work, args=(there, str(log)), daemon=True)
     process.start()
     there.close()
     return _Worker(process, here, log, time.monotonic() + START_SECONDS)
 
 
-def _hear(state: _Run, worker: _Worker) -> None:
+def _hear(state: Run, worker: _Worker) -> None:
     """Takes a worker's next message, and gives it a case if it is idle."""
     try:
         message = worker.connection.recv()
@@ -163,11 +189,11 @@ def _hear(state: _Run, worker: _Worker) -> None:
         return
     worker.case = state.queue.popleft()
     worker.begun = time.monotonic()
-    worker.deadline = worker.begun + CASE_SECONDS
+    worker.deadline = worker.begun + state.case_seconds
     worker.connection.send(worker.case.name)
 
 
-def _note(state: _Run, worker: _Worker, **found: object) -> None:
+def _note(state: Run, worker: _Worker, **found: object) -> None:
     assert worker.case is not None
     result = state.results[worker.case.name]
     for key, value in found.items():
@@ -176,7 +202,7 @@ def _note(state: _Run, worker: _Worker, **found: object) -> None:
     worker.case = None
 
 
-def _lose(state: _Run, worker: _Worker, status: str, detail: str) -> None:
+def _lose(state: Run, worker: _Worker, status: str, detail: str) -> None:
     """A worker that crashed or hangs."""
     lines = worker.log.read_text(errors="replace").strip().splitlines()
     if worker.case is not None:
@@ -184,17 +210,17 @@ def _lose(state: _Run, worker: _Worker, status: str, detail: str) -> None:
     if not worker.ready:
         state.lost += 1
         if state.lost >= LOST_STARTS:
-            raise SystemExit("the workers don't start:\n" + "\n".join(lines[-20:]))
+            raise NoWorkers("\n".join(lines[-20:]))
     _replace(state, worker)
 
 
-def _replace(state: _Run, worker: _Worker) -> None:
+def _replace(state: Run, worker: _Worker) -> None:
     _retire(state, worker)
     if state.queue and time.monotonic() < state.until:
         state.workers.append(_start(state))
 
 
-def _retire(state: _Run, worker: _Worker) -> None:
+def _retire(state: Run, worker: _Worker) -> None:
     state.workers.remove(worker)
     worker.connection.close()
     worker.process.kill()

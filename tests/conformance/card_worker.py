@@ -1,6 +1,6 @@
 """A worker of the card's run: compiles, launches and compares one case after another.
 
-It says at each step what it is about to do, so that its end, whatever it was, can be put down to a case and a step.
+It says at each step what it is about to do, so that its end, whatever it was, is put down to a case and a step.
 """
 
 import os
@@ -73,6 +73,10 @@ class _Case:
             built = self.case.build()
             self.say("simulating")
             simulated, why = self.simulate(built)
+        except Exception as error:
+            traceback.print_exc()
+            return False, {"status": "failed", "detail": f"not on the card: {brief(error)}"}
+        try:
             self.say("compiling")
             launch = self.compile(built)
         except Exception as error:
@@ -101,14 +105,16 @@ class _Case:
 
         major, minor = torch.cuda.get_device_capability()
         arch = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
-        return tilelang.compile(built.kernel, target={"kind": "cuda", "arch": arch})
+        # Every output is a tensor of ours, those that the kernel would make itself (T.empty) included.
+        kernel = built.kernel.without_attr("tilelang_out_idx")
+        return tilelang.compile(kernel, target={"kind": "cuda", "arch": arch})
 
     def launch(self, launch, built) -> tuple[list[torch.Tensor], bool]:
         """The outputs, on the CPU, and whether nothing was written around them."""
         from .simulated import poisoned
 
-        inputs = [_on_card(tensor)[0] for tensor in built.inputs]
-        outputs = [_on_card(poisoned(output)) for output in built.outputs]
+        inputs = [between_margins(tensor)[0] for tensor in built.inputs]
+        outputs = [between_margins(poisoned(output)) for output in built.outputs]
         launch(*inputs, *(tensor for tensor, _memory in outputs))
         torch.cuda.synchronize()
         intact = all(
@@ -118,15 +124,20 @@ class _Case:
         return [tensor.cpu() for tensor, _memory in outputs], intact
 
 
-def _on_card(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def between_margins(tensor: torch.Tensor, device: str = "cuda") -> tuple[torch.Tensor, torch.Tensor]:
     """A copy on the card with the same strides, between margins; and the memory with the margins."""
     size = tensor.untyped_storage().nbytes()
-    memory = torch.full((size + 2 * MARGIN,), FILL, dtype=torch.uint8, device="cuda")
+    memory = torch.full((size + 2 * MARGIN,), FILL, dtype=torch.uint8, device=device)
     host = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage(), 0, (size,), (1,))
-    memory[MARGIN : MARGIN + size] = host.cuda()
+    memory[MARGIN : MARGIN + size] = host.to(device)
     offset = MARGIN // tensor.element_size() + tensor.storage_offset()
-    view = torch.empty(0, dtype=tensor.dtype, device="cuda")
+    view = torch.empty(0, dtype=tensor.dtype, device=device)
     return view.set_(memory.untyped_storage(), offset, tensor.size(), tensor.stride()), memory
+
+
+def untouched(memory: torch.Tensor) -> bool:
+    """Are both margins as they were?"""
+    return bool((memory[:MARGIN] == FILL).all() and (memory[-MARGIN:] == FILL).all())
 
 
 def judge(
@@ -144,7 +155,7 @@ def judge(
         return found | {"status": "no simulator" if status == "right" else status, "detail": detail or why}
     worst, same, total = 0.0, 0, 0
     for output, one, other in zip(built.outputs, outputs, simulated, strict=True):
-        distance, count = apart(one, other, output.want)
+        distance, count = apart(one, other, output.want, output.card)
         worst = max(worst, distance)
         same += int((bits(one) == bits(other)).sum())
         total += one.numel()

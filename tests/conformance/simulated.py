@@ -102,7 +102,7 @@ def judge(built: Built, results: list[torch.Tensor], *, card: bool = False) -> t
     """Status, share and detail of outputs beside the reference."""
     worst = 0.0
     for number, (output, got) in enumerate(zip(built.outputs, results, strict=True)):
-        share, count = excess(got, output.want, card=card)
+        share, count = excess(got, output.on_card if card else output.want)
         if count:
             return WRONG, share, f"output {number}: {count} of {got.numel()} elements, {first_wrong(got, output)}"
         worst = max(worst, share)

@@ -6,27 +6,29 @@ from dataclasses import dataclass
 
 from grader import ir
 from grader.catalog import Shape
-from grader.ir.nodes import Line
-from mutants.equivalents import Reason, reason_for
+from mutants.equivalents import Known, known
 from mutants.judging import UNSUPPORTED, Lazy, Verdict, judge, traced
 from mutants.operators import Mutant, mutants
 from mutants.tasks import Task
 
+INDEPENDENT = "neither statement touches what the other writes"
+
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a mutant. ``reason`` is why one that did not fail is right; None if nobody knows."""
+    """What became of a mutant. ``name`` is that of its change, unique for the operator and the task.
+
+    ``reason`` is why one that did not fail is right; ``problem`` is what should not be: that there is none, or
+    that it does not hold.
+    """
 
     task: str
     mutant: Mutant
-    name: str  # of the change, unique for the operator and the task
+    name: str
     verdict: Verdict
-    reason: Reason | None
-    same_outputs: bool
-
-    @property
-    def explained(self) -> bool:
-        return self.verdict.failed or self.reason is not None
+    entry: Known | None
+    reason: str
+    problem: str
 
 
 def named(task: Task) -> list[tuple[str, Mutant]]:
@@ -43,30 +45,35 @@ def named(task: Task) -> list[tuple[str, Mutant]]:
 def run(task: Task, chosen: slice = slice(None)) -> Iterator[Result]:
     """Judges a task's mutants, or some of them. Where a shape has no such place, its kernel stays right."""
     right = traced(task.name)
-    first, *others = [shape.name for shape in task.kernel.shapes]
-    elsewhere = {name: {mutant.key: mutant for mutant in mutants(right[name])} for name in others}
     reference = judge(task, right)
     if reference.failed or reference.kind:
         raise AssertionError(f"the reference kernel {task.name} is wrong: {reference}")
+    places = {name: {mutant.key: mutant for mutant in mutants(kernel)} for name, kernel in right.items()}
     for name, mutant in named(task)[chosen]:
 
         def make(shape: Shape, mutant: Mutant = mutant) -> ir.Kernel:
-            twin = mutant if shape.name == first else elsewhere[shape.name].get(mutant.key)
+            twin = places[shape.name].get(mutant.key)
             return right[shape.name] if twin is None else twin.make()
 
-        kernels = Lazy(task, make)
-        verdict = judge(task, kernels)
-        same = not verdict.failed and verdict.outputs == reference.outputs
-        reason = None
-        if not verdict.failed and verdict.kind != UNSUPPORTED:
-            if all(ir.write(kernels[s], lines=False) == ir.write(right[s], lines=False) for s in kernels):
-                reason = Reason("it is the same kernel", same_outputs=True)
-            elif mutant.independent:
-                reason = Reason("neither statement touches what the other writes", same_outputs=True)
-            else:
-                reason = reason_for(task.name, mutant.operator, name)
-        yield Result(task.name, mutant, name, verdict, reason, same)
+        yield _explained(task, name, mutant, judge(task, Lazy(task, make)), reference)
 
 
-def line_text(line: Line | None) -> str:
-    return "" if line is None else f"line {line.number}"
+def _explained(task: Task, name: str, mutant: Mutant, verdict: Verdict, reference: Verdict) -> Result:
+    entry = known(task.name, mutant.operator, name)
+    reason = problem = ""
+    if verdict.failed:
+        if entry is not None:
+            problem = f"it fails, though it is said to be right: {entry.why}"
+    elif verdict.kind == UNSUPPORTED:
+        problem = "it is not judged"
+    else:
+        same = verdict.outputs == reference.outputs
+        if mutant.independent:
+            reason = INDEPENDENT
+        elif entry is not None:
+            reason, same = entry.why, same or not entry.same_outputs
+        else:
+            problem = "it passes, and nobody knows why"
+        if not (same or problem):
+            problem = f"its outputs differ, though {reason}"
+    return Result(task.name, mutant, name, verdict, entry, reason, problem)

@@ -314,10 +314,9 @@ def _grid(kernel: nodes.Kernel) -> Iterator[Change]:
 
 
 def _is_option(place: Place) -> bool:
-    """Is this an argument of a tile operation that says how, or a tile's extent?"""
-    step = place.path[-1]
-    if isinstance(place.parent, nodes.Region):
-        return step[0] == "extents"
+    """Is this an option of a tile operation, a tile's extent, or an index that is shifted anyway?"""
+    if isinstance(place.parent, nodes.Region | nodes.Load) or place.path[-1][0] == "indices":
+        return True
     if isinstance(place.parent, nodes.Call) and place.parent.op in ("tl.tileop.gemm", "tl.tileop.reduce"):
         return True
     return isinstance(place.parent, nodes.For) or isinstance(place.node.value, bool)

@@ -63,6 +63,8 @@ def both(read):
                 if item.name == "written":
                     pairs = zip(single.written, other.written, strict=True) if checked else ()
                     assert all(torch.equal(a, b) for a, b in pairs)
+                elif item.name == "count":
+                    assert not checked or other.traffic == single.traffic
                 elif item.name == "faults" and not checked:
                     kept = (FaultKind.RACE, FaultKind.UNINITIALISED_READ)
                     assert other.faults == tuple(fault for fault in single.faults if fault.kind not in kept)

@@ -191,3 +191,28 @@ def test_a_run_without_it_has_none(simulate):
                 Y[i] = 1.0 / T.cast(i, "float32")
 
     assert simulate(main, torch.zeros(16)).births is None
+
+
+def test_tile_operations_of_every_kind(simulate, line_of):
+    @T.prim_func
+    def main(X: T.Tensor((8, 8), "float32"), Y: T.Tensor((8, 8), "float32"), Z: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32) as _bx:
+            x = T.alloc_shared((8, 8), "float32")
+            turned = T.alloc_shared((8, 8), "float32")
+            top = T.alloc_reducer((8,), "float32", op="max")
+            highest = T.alloc_fragment((8,), "float32")
+            T.copy(X, x)
+            T.transpose(x, turned)
+            T.reducer_init(top)  # -inf, a start
+            for i, j in T.Parallel(8, 8):
+                T.reducer_update(top[i], x[i, j])
+            T.finalize_reducer(top, highest)
+            T.copy(highest, Z)
+            T.cumsum(turned, dim=1)  # running sum
+            T.copy(turned, Y)
+
+    x = torch.ones(8, 8)
+    assert seen(births(simulate, main, x, torch.zeros(8, 8), torch.zeros(8))) == []
+    x[:, 3] = 1e38  # row 3 after the transposition: the fourth sum is too large
+    found = births(simulate, main, x, torch.zeros(8, 8), torch.zeros(8))
+    assert [item[:5] for item in seen(found)] == [("turned", line_of("running sum"), (0, 0, 0), (3, 3), "inf")]

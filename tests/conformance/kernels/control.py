@@ -317,8 +317,8 @@ def while_loop(dtype, shape):
 
     x = draw(dtype, shape, 1, 40)
     lengths = []
-    for value in x.tolist():
-        steps = 0
+    for start in x.tolist():
+        value, steps = start, 0
         while value != 1:
             value, steps = (value // 2 if value % 2 == 0 else 3 * value + 1), steps + 1
         lengths.append(steps)

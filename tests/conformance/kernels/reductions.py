@@ -328,7 +328,7 @@ def reducer(dtype, shape, op):
 
 @conforms("T.alloc_reducer of bits", dtypes=["int32", "uint32"], shapes=[(16, 64), (32, 256)], op=BITS)
 def reducer_of_bits(dtype, shape, op):
-    made = reducer(dtype, shape, op if op in REDUCERS else op)
+    made = reducer(dtype, shape, op)
     x = made.inputs[0]
     return built(made.kernel, [x], right(op, x, dtype, 1))
 
