@@ -9,7 +9,7 @@ from kernels import json_of, kernel_of, matmul, shape_of, vector_add
 
 from grader import ir
 from grader.admit import Refused, admit
-from grader.catalog import Group, Shape
+from grader.catalog import Group, Kernel, Parameter, Role, Shape
 from grader.ir import nodes
 from grader.ir.rewrite import rewrite
 
@@ -451,6 +451,93 @@ def test_a_rounding_mode_is_one_of_four(mode):
     assert admit(text, ADD, SHAPE)
     with pytest.raises(Refused, match="ieee_add"):
         admit(text.replace('"rz"', json.dumps(mode)), ADD, SHAPE)
+
+
+# Tile operations and what kernels say of their buffers
+
+TILE_SIGNATURE = Kernel(
+    "tiles",
+    ("N",),
+    (Parameter("A", "float32", ("N", "N")), Parameter("B", "float32", ("N", "N"), Role.OUT)),
+    (Shape("one", {"N": 64}, Group.TILES),),
+)
+
+
+def tiles(inside):
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float32"), B: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128) as _bx:
+            a = T.alloc_shared((64, 64), "float32")
+            b = T.alloc_fragment((64,), "float32")
+            T.copy(A, a)
+            inside(A, B, a, b)
+            T.copy(a, B)
+
+    return admit(json_of(main), TILE_SIGNATURE, TILE_SIGNATURE.shape("one"))
+
+
+@T.macro
+def reducing(A, B, a, b):
+    acc = T.alloc_reducer((64,), "float32", op="sum")
+    T.reducer_init(acc, 1.0)
+    for i, j in T.Parallel(64, 64):
+        T.reducer_update(acc[i], a[i, j])
+    T.finalize_reducer(acc, b)
+
+
+ADMITTED = {
+    "cumsum": lambda A, B, a, b: T.cumsum(a, dim=1, reverse=True),
+    "transpose": lambda A, B, a, b: T.transpose(a, a),
+    "bits": lambda A, B, a, b: T.reduce_max(a, b, dim=1, batch=64),
+    "atomic": lambda A, B, a, b: T.atomic_add(a[0:4, 0:64], 1.0, memory_order="relaxed"),
+    "reducer": reducing,
+    "print": lambda A, B, a, b: T.print(a, msg='"); system("id"); //'),
+    "assert": lambda A, B, a, b: T.device_assert(a[0, 0] < 1.0, '*/ #include "x"'),
+    "safe": lambda A, B, a, b: T.annotate_safe_value({A: -T.infinity("float32")}),
+    "copy": lambda A, B, a, b: T.copy(A, a, prefer_instruction="cp_async", eviction_policy="evict_first"),
+    "hint": lambda A, B, a, b: T.annotate_restrict_buffers(A, B),
+}
+
+
+@pytest.mark.parametrize("name", ADMITTED)
+def test_tile_operations_are_admitted_and_written_in_our_words(name):
+    chosen = ADMITTED[name]
+    json_text = tiles(chosen if name == "reducer" else _macro(chosen)).json
+    assert not any(word in json_text for word in ("system", "include", "debug_print"))
+
+
+def _macro(call):
+    @T.macro
+    def inside(A, B, a, b):
+        call(A, B, a, b)
+
+    return inside
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda A, B, a, b: T.atomic_add(B, a), "reads its output"),
+        (lambda A, B, a, b: T.atomic_add(A, a), "writes to its input"),
+        (lambda A, B, a, b: T.transpose(a, A), "writes to its input"),
+        (lambda A, B, a, b: T.print(B), "reads its output"),
+        (lambda A, B, a, b: T.reduce_max(a, b, dim=1, batch=10_000), "batch.*odd"),
+        (lambda A, B, a, b: T.copy(A, a, annotations={"dst_block": 1}), "dst_block"),
+        (lambda A, B, a, b: T.annotate_l2_hit_ratio({A: 0.5}), "l2_hit_ratio"),
+    ],
+)
+def test_tile_operations_that_do_more_are_refused(call, match):
+    with pytest.raises(Refused, match=match):
+        tiles(_macro(call))
+
+
+def test_a_hint_must_be_small():
+    @T.macro
+    def inside(A, B, a, b):
+        T.annotate_min_blocks_per_sm(33)
+
+    with pytest.raises(Refused, match="min_blocks_per_sm"):
+        tiles(inside)
 
 
 def test_tiles_that_do_not_fit_are_refused():

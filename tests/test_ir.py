@@ -4,7 +4,7 @@ import json
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kernels import eager_vector_add, json_of, matmul, vector_add
 
@@ -143,12 +143,10 @@ def test_deep_and_doubling_expressions_are_malformed(matmul_json):
             ir.read(json.dumps(document))
 
 
-@settings(max_examples=300, deadline=None)
-@given(seed=st.integers(0, 2**32))
-def test_no_mutation_raises_anything_but_malformed(seed):
-    """The law of the reader: a kernel, or Malformed. Mutations are of every kind that JSON allows."""
+def read_mutated(text: str, seed: int) -> ir.Kernel | None:
+    """The kernel of a text that was mutated in every way that JSON allows, or None if it is malformed."""
     chosen = random.Random(seed)
-    document = json.loads(_BASE)
+    document = json.loads(text)
     for _ in range(chosen.randint(1, 4)):
         node = chosen.choice(document["nodes"])
         value = chosen.choice([None, -1, 0, 7, 10**12, 2.5, True, "x", [], [3], {}, {"a": 1}, float("nan")])
@@ -162,10 +160,120 @@ def test_no_mutation_raises_anything_but_malformed(seed):
             case _:
                 node["type"] = chosen.choice([n["type"] for n in document["nodes"]])
     try:
-        kernel = ir.read(json.dumps(document))
+        return ir.read(json.dumps(document))
     except ir.Malformed:
-        return
-    assert ir.read(ir.write(kernel))
+        return None
+
+
+@settings(max_examples=300, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_no_mutation_raises_anything_but_malformed(seed):
+    """The law of the reader: a kernel, or Malformed."""
+    kernel = read_mutated(_BASE, seed)
+    assert kernel is None or ir.read(ir.write(kernel))
 
 
 _BASE = json_of(matmul.get_tir(64, 64, 64))
+
+
+# What kernels say of their buffers, and prints
+
+
+def annotated(T):
+    @T.prim_func
+    def main(X: T.Tensor((64, 64), "float32"), Y: T.Tensor((64,), "float32")):
+        with T.Kernel(2, threads=128) as bx:
+            T.annotate_min_blocks_per_sm(2)
+            T.annotate_safe_value({X: 7.0})
+            T.annotate_restrict_buffers(X, Y)
+            x = T.alloc_shared((32, 64), "float32")
+            y = T.alloc_fragment((32,), "float32")
+            z = T.alloc_fragment((32,), "float32")
+            acc = T.alloc_reducer((32,), "float32", op="max")
+            old = T.alloc_reducer((32,), "float32", op="sum", replication="all")
+            here = X[bx * 32 : bx * 32 + 32, 0:64]
+            T.copy(here, x, prefer_instruction="tma", eviction_policy="evict_last")
+            T.reducer_init(acc)
+            T.clear(old)
+            for i, j in T.Parallel(32, 64):
+                T.reducer_update(acc[i], x[i, j])
+            for i, j in T.Parallel(32, 64):
+                old[i] += x[i, j]
+            T.finalize_reducer(acc, y)
+            T.finalize_reducer(old)
+            T.device_assert(bx < 2, 'a "message" */')
+            T.print(y, msg='x"); system("id"); //')
+            T.print(bx)
+            T.cumsum(x, dim=1)
+            T.reduce_max(x, z, dim=1)
+            T.copy(y, Y[bx * 32])
+            T.copy(z, Y[bx * 32])
+            T.copy(old, Y[bx * 32])
+
+    return main
+
+
+@pytest.fixture(scope="module")
+def annotated_json() -> str:
+    import warnings
+
+    import tilelang.language as T
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return json_of(annotated(T))
+
+
+def test_what_a_kernel_says_of_its_buffers_is_read(annotated_json):
+    kernel = ir.read(annotated_json)
+    assert {s.name: v.value for s, v in kernel.safe_values.items()} == {"X": 7.0}
+    assert {s.name: (s.scope, kind) for s, kind in kernel.reducers.items()} == {
+        "acc": (nodes.REDUCER, "max"),
+        "old": (nodes.FRAGMENT, "sum"),
+    }
+    assert [storage.name for storage in kernel.overlapping] == ["X", "Y"]
+    hints = [node for node in nodes.walk(kernel.body) if isinstance(node, nodes.Hint)]
+    assert [(hint.key, hint.value) for hint in hints] == [("tl.min_blocks_per_sm", 2)]
+    copy = next(n for n in nodes.walk(kernel.body) if isinstance(n, nodes.Call) and n.op == "tl.tileop.copy")
+    assert copy.annotations == {"prefer_instruction": "tma", "eviction_policy": 2}
+    prints = [node for node in nodes.walk(kernel.body) if isinstance(node, nodes.Print)]
+    assert [(p.message, p.name, p.value is None) for p in prints] == [
+        ('x"); system("id"); //', "y", False),
+        ("expr<bx>", "", False),
+    ]
+
+
+def test_what_is_written_of_it_lowers_and_says_nothing_of_the_students(annotated_json):
+    import tilelang
+    from tilelang import tvm
+
+    written = ir.write(ir.read(annotated_json))
+    assert ir.write(ir.read(written)) == written
+    assert not any(word in written for word in ("system", "message", "debug_print", "assert"))
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_90a"}, host="c")
+    with target:
+        source = tilelang.lower(tvm.ir.load_json(written), target=target).kernel_source
+    assert "__launch_bounds__(128, 2)" in source
+    assert "AllReduce" in source
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32))
+def test_no_mutation_of_annotations_raises_anything_but_malformed(annotated_json, seed):
+    kernel = read_mutated(annotated_json, seed)
+    assert kernel is None or isinstance(kernel, ir.Kernel)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "match"),
+    [
+        ('"tma"', '"tma; x"', "option"),
+        ('"max"', '"product"', "reducer"),
+        ('"safe_value_map"', '"safer_value_map"', "safer_value_map"),
+        ('"tl.min_blocks_per_sm"', '"tl.max_blocks_per_sm"', "max_blocks"),
+    ],
+)
+def test_words_that_are_not_on_a_list_are_malformed(annotated_json, old, new, match):
+    assert old in annotated_json
+    with pytest.raises(ir.Malformed, match=match):
+        ir.read(annotated_json.replace(old, new))

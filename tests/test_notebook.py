@@ -47,3 +47,27 @@ def test_markup_in_a_students_line_is_text():
     (html,) = run(IMPORTS, evil, "check(matmul, 'right', device='sim')")
     assert "<img" not in html
     assert "&lt;img" in html
+
+
+def test_rooflines_are_shown_at_sizes_of_ones_own():
+    call = "roofline(matmul, {'M': 96, 'N': 64, 'K': 32}, 'H200', block_M=32, block_N=32)"
+    (html,) = run(IMPORTS, MATMUL, "from grader import roofline\n" + call)
+    assert "matmul at M = 96, N = 64, K = 32" in html
+    assert f"{2 * 96 * 64 * 32:,}" in html
+    assert "6 blocks of 128 threads" in html
+    assert "H200 SXM" in html
+    assert "A100" not in html
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("roofline(print)", "No lab asks for a kernel"),
+        ("roofline(matmul, card='GTX')", "There are no figures of the card"),
+        ("roofline(matmul, 'huge')", "has no shape"),
+        ("roofline(matmul, block_M='x')", "In [2], line 5"),
+    ],
+)
+def test_a_roofline_that_cannot_be_shown_says_why(call, said):
+    (html,) = run(IMPORTS, MATMUL, "from grader import roofline\n" + call)
+    assert said in html

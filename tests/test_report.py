@@ -7,9 +7,19 @@ import pytest
 from rich.console import Console
 
 from grader import verdict
-from grader.report import notebook, terminal, words
+from grader.report import notebook, roofline, terminal, words
 from grader.report.text import describe
-from grader.verdict import Assessment, Check, Figures, Finding, Location, Outcome, Verdict
+from grader.verdict import Assessment, Check, Figures, Finding, Location, Outcome, Verdict, traffic
+from grader.verdict.traffic import (
+    Bound,
+    BufferTraffic,
+    CardBounds,
+    Copies,
+    Counted,
+    Kind,
+    Operations,
+    Traffic,
+)
 
 WHERE = Location("code cell 2", 9, "C[i] = A[i] # [bold]<b>")
 FINDING = Finding("It is [red]wrong[/red] & <i>so</i>.", "Try again.", WHERE, ("C[0] is 1, should be 2",))
@@ -100,3 +110,69 @@ def test_a_finding_as_text_says_what_where_and_what_to_try():
         "  C[0] is 1, should be 2",
         "  → Try again.",
     ]
+
+
+COUNTED = Counted(
+    lab="lab02_matmul",
+    kernel="matmul",
+    shape="M = 64",
+    traffic=Traffic(
+        buffers=(
+            BufferTraffic("A[red]<i>\x1b", "global", 1024, 3072, 0, 768, 0),
+            BufferTraffic("tile", "shared", 512, 2048, 1536),
+        ),
+        operations=(Operations(Kind.GEMM, "float16", 1_234_567), Operations(Kind.FUNCTION, "float32", 89)),
+        copies=(Copies("global", "shared", 3072),),
+        blocks=4,
+        threads=128,
+        shared=512,
+        staged=1536,
+        guarded=0,
+    ),
+    cards=(
+        CardBounds(
+            "Good", Bound("Good", 2.5e-6, "memory", 1.0, 800.0), Bound("Good", 5e-4, "tensor cores", 70.0, 3.0)
+        ),
+        CardBounds("Old", None, None, "no tensor cores for float16"),
+    ),
+)
+
+
+def test_traffic_and_its_bounds_are_told_in_the_terminal_and_as_a_page():
+    said = (
+        "1 KiB",
+        "3 KiB",
+        "1.5 KiB",
+        "1,234,567",
+        "89",
+        "global → shared",
+        "2.5 µs (800 GB/s)",
+        "500 µs (70 TFLOP/s)",
+    )
+    said += (
+        "tensor cores",
+        "no tensor cores for float16",
+        "4 blocks of 128 threads",
+        "512 B, 1.5 KiB",
+        "401.9 FLOP",
+    )
+    for text in (roofline.plain(COUNTED), roofline.page(COUNTED)):
+        for part in said:
+            assert part in text
+        assert "\x1b" not in text
+    assert "A[red]<i>?" in roofline.plain(COUNTED)
+    assert "A[red]&lt;i&gt;?" in roofline.page(COUNTED)
+    (row,) = [line for line in roofline.plain(COUNTED).splitlines() if "A[red]" in line]
+    assert row.split("│")[-2].strip() == "4"  # 3072 bytes read, 768 of them distinct
+
+
+def test_counts_survive_json():
+    assert traffic.from_json(traffic.to_json(COUNTED)) == COUNTED
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(2.0, "2 s"), (0.012, "12 ms"), (3.456e-6, "3.46 µs"), (7e-9, "7 ns"), (2e-11, "0.02 ns")],
+)
+def test_durations_have_their_unit(seconds, text):
+    assert roofline.duration(seconds) == text

@@ -1,10 +1,14 @@
 """The roofline: peaks by datasheet, and what bounds a kernel."""
 
 import pytest
+from cells import MATMUL
+from typer.testing import CliRunner
 
+from grader.cli.app import app
 from grader.gpu import roofline, targets
 from grader.gpu.roofline import Lacking, Peaks, bound, bounds, cards, find, ridge
-from grader.verdict.traffic import BufferTraffic, Kind, Operations, Traffic
+from grader.verdict import Unusable
+from grader.verdict.traffic import BufferTraffic, Kind, Operations, Traffic, from_json
 
 TOY = Peaks("toy", "", memory=100.0, fp32=2.0, tensor={"fp16": 8.0, "tf32": 4.0})
 
@@ -47,7 +51,7 @@ def test_both_bounds_of_a_kernel():
     assert found.distinct.seconds == pytest.approx(160_000 / 8e12)
     (lacking,) = bounds(traffic(Operations(Kind.GEMM, "int8", 5)), (TOY,))
     assert (lacking.asked, lacking.distinct, lacking.lacking) == (None, None, "no tensor cores for int8")
-    assert bounds(traffic(asked=0, distinct=0)) == ()
+    assert bounds(traffic(asked=0, distinct=0), cards()) == ()
 
 
 def test_integer_products_need_tensor_cores_but_are_no_flops():
@@ -77,7 +81,7 @@ def test_a_card_is_found_by_the_start_of_its_name():
     assert find("h200").name == "H200 SXM"
     assert find("NVIDIA L40S").name == "L40S"
     for unknown in ("GTX 1080", "", "nvidia"):
-        with pytest.raises(KeyError, match="H200 SXM"):
+        with pytest.raises(Unusable, match="H200 SXM"):
             find(unknown)
 
 
@@ -86,3 +90,32 @@ def test_the_targets_peaks_are_those_of_the_datasheet():
         card = find(row.card)
         expected = card.memory if row.unit == "GB/s" else card.tensor["fp16"]
         assert row.peak == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_command_counts_a_notebooks_kernel(notebook):
+    path = str(notebook("lab02_matmul.ipynb", MATMUL))
+    sizes = ["--shape", "M=128,N=256,K=64"]
+    shown = CliRunner().invoke(app, ["roofline", path, *sizes, "--card", "h200", "--json"])
+    assert shown.exit_code == 0, shown.output
+    counted = from_json(shown.stdout)
+    assert (counted.lab, counted.kernel, counted.shape) == ("lab02_matmul", "matmul", "M = 128, N = 256, K = 64")
+    assert counted.traffic.buffer("A").reread == 2.0
+    assert counted.traffic.count(Kind.GEMM, "float16") == 2 * 128 * 256 * 64
+    assert [card.card for card in counted.cards] == ["H200 SXM"]
+    text = CliRunner().invoke(app, ["roofline", path, *sizes])
+    assert text.exit_code == 0
+    assert "4,194,304" in text.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--card", "none"], "There are no figures"),
+        (["--kernel", "x"], "no kernel 'x'"),
+        (["--shape", "x"], "'x'"),
+    ],
+)
+def test_what_the_command_does_not_know_is_said_before_anything_is_run(notebook, arguments, said):
+    path = str(notebook("lab02_matmul.ipynb", "raise SystemExit"))
+    with pytest.raises(Unusable, match=said):
+        CliRunner().invoke(app, ["roofline", path, *arguments], catch_exceptions=False)

@@ -8,6 +8,7 @@ from rich.console import Console
 from grader.cli import compiling, judging, making
 from grader.cli.demo import demo
 from grader.cli.lab import lab
+from grader.cli.rooflines import roofline
 from grader.cli.tracing import trace
 from grader.doctor.command import doctor
 from grader.messages import _
@@ -30,6 +31,7 @@ for command in (
     judging.grade,
     compiling.compile,
     trace,
+    roofline,
     making.build,
     making.course,
     demo,

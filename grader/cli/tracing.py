@@ -32,8 +32,8 @@ def trace(
     from grader.student.tracing import block_trace, only, shape_of
 
     which = lab_of(notebook, lab)
-    wanted = which.kernel(_kernel(which, kernel))
-    at = shape_of(wanted, _sizes(shape))
+    wanted = which.kernel(kernel_of(which, kernel))
+    at = shape_of(wanted, sizes_of(shape))
     with working(_("Tracing {notebook} ...").format(notebook=notebook.name)):
         capture = capture_notebook(notebook, only(which, wanted.name, at))
         traced = block_trace(capture, which, wanted.name, at, _indices(block))
@@ -51,7 +51,7 @@ def trace(
     trace_text.show_step(traced, step, Console())
 
 
-def _kernel(lab: Lab, name: str | None) -> str:
+def kernel_of(lab: Lab, name: str | None) -> str:
     names = [kernel.name for kernel in lab.kernels]
     if name is None:
         return names[0]
@@ -64,7 +64,7 @@ def _kernel(lab: Lab, name: str | None) -> str:
     return name
 
 
-def _sizes(text: str | None) -> str | dict[str, int] | None:
+def sizes_of(text: str | None) -> str | dict[str, int] | None:
     """``M=64,N=64`` as sizes; anything without '=' is a shape's name."""
     if text is None or "=" not in text:
         return text

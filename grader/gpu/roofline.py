@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from grader.messages import _
+from grader.verdict import Unusable
 from grader.verdict.traffic import Bound, CardBounds, Traffic
 
 #: dtype of a matrix product's operands -> its tensor cores. TileLang multiplies fp32 as tf32.
@@ -51,14 +52,14 @@ def cards() -> tuple[Peaks, ...]:
 
 
 def find(name: str) -> Peaks:
-    """The card whose name is ``name`` or begins with it, in any case. KeyError, with the names, if none does."""
+    """The card whose name is ``name`` or begins with it, in any case. Raises Unusable if none's does."""
     wanted = name.casefold().removeprefix("nvidia").strip()
     if wanted:
         for card in sorted(cards(), key=lambda card: card.name.casefold() != wanted):
             if card.name.casefold().startswith(wanted):
                 return card
     known = ", ".join(card.name for card in cards())
-    raise KeyError(
+    raise Unusable(
         _("There are no figures of the card '{name}'. The cards are: {known}.").format(name=name, known=known)
     )
 
@@ -89,13 +90,13 @@ def bound(gemm: Mapping[str, int], other: int, bytes_: int, card: Peaks) -> Boun
     return Bound(card.name, seconds, limit, operations / seconds / 1e12, bytes_ / seconds / 1e9)
 
 
-def bounds(traffic: Traffic, chosen: tuple[Peaks, ...] | None = None) -> tuple[CardBounds, ...]:
-    """The bounds of a kernel on ``chosen`` cards, or all. Empty if it moves and computes nothing."""
+def bounds(traffic: Traffic, chosen: tuple[Peaks, ...]) -> tuple[CardBounds, ...]:
+    """The bounds of a kernel on the ``chosen`` cards. Empty if it moves and computes nothing."""
     gemm, other = traffic.gemm_operations, traffic.other_flops
     if not (traffic.bytes or other or any(gemm.values())):
         return ()
     found = []
-    for card in cards() if chosen is None else chosen:
+    for card in chosen:
         try:
             asked, distinct = (bound(gemm, other, size, card) for size in (traffic.bytes, traffic.distinct))
         except Lacking as error:

@@ -1,4 +1,4 @@
-"""Runs a kernel on the simulator and records what one of its blocks does, for people to look at."""
+"""Runs a kernel on the simulator once more, for people to look at: what one of its blocks does, what it moves."""
 
 from dataclasses import replace
 
@@ -7,12 +7,14 @@ import torch
 from grader import simulator
 from grader.admit import Admitted
 from grader.capture.format import Capture
+from grader.ir.nodes import Line
 from grader.judge.comparison import poison
 from grader.judge.simulated import explain
 from grader.judge.task import Tensors
 from grader.messages import _
 from grader.verdict import Finding, Location, Unusable
 from grader.verdict.trace import BlockTrace
+from grader.verdict.traffic import Traffic
 
 BUDGET = simulator.Budget(steps=500_000, seconds=30.0, bytes=1 << 29)
 
@@ -30,16 +32,9 @@ def record(
 
     Raises Unusable if there is no such block, or if the simulator can't run the kernel to its end.
     """
-    output = torch.empty(shape, dtype=dtype)
-    poison(output)
     recorder = simulator.Recorder(block)
-    kernel = admitted.kernel
-
-    def locate(line):
-        return None if line is None else capture.locate(line.file, line.number)
-
     try:
-        run = simulator.run(kernel, (*inputs, output), budget=BUDGET, outputs=(len(inputs),), record=recorder)
+        run = _run(admitted, inputs, dtype, shape, capture, recorder)
     except simulator.NoSuchBlock as error:
         raise Unusable(
             Finding(
@@ -49,20 +44,48 @@ def record(
                 ),
             )
         ) from None
-    except simulator.Unsupported as error:
-        message = _("The simulator can't run '{what}'.").format(what=error.what)
-        raise Unusable(Finding(message, where=locate(error.line))) from None
-    except simulator.OverBudget as error:
-        advice = _("Take a smaller shape, or smaller tiles.")
-        raise Unusable(Finding(_sentence(error.message), advice, locate(error.line))) from None
     trace = recorder.trace(name)
     steps = tuple(
         replace(step, where=None if step.where is None else capture.locate(step.where.cell, step.where.line))
         for step in trace.steps
     )
-    faults = tuple(explain(fault, locate) for fault in run.faults)
-    first = kernel.line
-    return replace(trace, steps=steps, faults=faults, source=_source(trace, capture, first))
+    faults = tuple(explain(fault, lambda line: _locate(line, capture)) for fault in run.faults)
+    return replace(trace, steps=steps, faults=faults, source=_source(trace, capture, admitted.kernel.line))
+
+
+def count(
+    admitted: Admitted, inputs: Tensors, dtype: torch.dtype, shape: tuple[int, ...], capture: Capture
+) -> Traffic:
+    """What the kernel moves and computes; the output has the given dtype and shape.
+
+    Raises Unusable if the simulator can't run the kernel to its end.
+    """
+    return _run(admitted, inputs, dtype, shape, capture, None).traffic
+
+
+def _run(
+    admitted: Admitted,
+    inputs: Tensors,
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    capture: Capture,
+    recorder: simulator.Recorder | None,
+) -> simulator.Run:
+    output = torch.empty(shape, dtype=dtype)
+    poison(output)
+    tensors, outputs = (*inputs, output), (len(inputs),)
+    try:
+        return simulator.run(admitted.kernel, tensors, budget=BUDGET, outputs=outputs, record=recorder)
+    except simulator.Unsupported as error:
+        message = _("The simulator can't run '{what}'.").format(what=error.what)
+        raise Unusable(Finding(message, where=_locate(error.line, capture))) from None
+    except simulator.OverBudget as error:
+        advice = _("Take a smaller shape, or smaller tiles.")
+        raise Unusable(Finding(_sentence(error.message), advice, _locate(error.line, capture))) from None
+
+
+def _locate(line: Line | None, capture: Capture) -> Location | None:
+    return None if line is None else capture.locate(line.file, line.number)
 
 
 def _tuple(block: tuple[int, ...]) -> str:

@@ -8,6 +8,7 @@ import torch
 from grader.admit import Admitted, Refused, admit
 from grader.capture.format import Capture, Trace, TraceError
 from grader.catalog import Group, Kernel, Lab, Role, Shape
+from grader.gpu import roofline
 from grader.gpu.hardware import Card
 from grader.ir.nodes import Line
 from grader.judge import on_card, replay, seeds, simulated, tasks
@@ -17,6 +18,7 @@ from grader.judge.task import Task, Tensors
 from grader.messages import _
 from grader.verdict import Assessment, Finding, JudgeFailed, Location, Outcome, Unusable
 from grader.verdict.trace import BlockTrace
+from grader.verdict.traffic import Counted
 
 #: Lines of evidence that a finding gathers from several shapes.
 MAX_EVIDENCE = 6
@@ -117,6 +119,20 @@ class Submission:
         task, kernel = tasks.find(self.lab.id, name), self.lab.kernel(name)
         inputs = self._inputs(task, task.families[0], shape)
         return replay.record(name, found, inputs, *_output(kernel, shape), block, self.capture)
+
+    def count(self, name: str, shape: Shape, card: str | None = None) -> Counted:
+        """What the kernel moves and computes at ``shape``, and the least time for it on a card, or on all known.
+
+        Raises Unusable, with the reason.
+        """
+        cards = roofline.cards() if card is None else (roofline.find(card),)
+        found = self._admit(name, shape)
+        if isinstance(found, Finding):
+            raise Unusable(found)
+        task, kernel = tasks.find(self.lab.id, name), self.lab.kernel(name)
+        inputs = self._inputs(task, task.families[0], shape)
+        traffic = replay.count(found, inputs, *_output(kernel, shape), self.capture)
+        return Counted(self.lab.id, name, str(shape), traffic, roofline.bounds(traffic, cards))
 
     # How they are answered
 

@@ -16,7 +16,7 @@ from grader.simulator.counters import told
 from grader.simulator.dtypes import DTYPES, cast
 from grader.simulator.expressions import Affine, Scope, State, compile_expression
 from grader.simulator.faults import NotBatched
-from grader.simulator.memory import FULL, Memory, Window
+from grader.simulator.memory import FULL, Memory, Window, row_major
 from grader.simulator.operations import count_operations
 from grader.simulator.tileops.arguments import check_options
 from grader.simulator.tileops.copies import WITHOUT_EFFECT, _level
@@ -209,6 +209,8 @@ def copy(call: nodes.Call, scope: Scope) -> Runner:
         loop, wide = base.constant_extent(mine), source.constant_extent(other)
         if wide is not None and loop is not None and loop < wide:
             raise NotBatched
+    if any(not tile.memory.is_global and tile.strides != row_major(tile.shape) for tile in (source, target)):
+        raise NotBatched
     program = scope.program
     program.note_read(source.array)
     program.note_write(target.array)

@@ -134,6 +134,11 @@ def cast(source: DType, target: DType) -> Callable[[Value], Value]:
         return lambda value: value
     if target.kind == "float":
         return lambda value: target.settle(_tensor(value, source).to(target.carrier))
+    if source.kind == "float" and source.size == 1 and target.name in ("int32", "bool"):
+        # The classes of 8-bit floats that TileLang's CUDA code uses round to the nearest integer here, and only
+        # here: CUTLASS's float_e4m3_t and float_e5m2_t have conversions of their own to int and, by it, to bool.
+        whole = cast(DTYPES["float32"], target)
+        return lambda value: whole(_tensor(value, source).to(torch.float32).round())
     if target.kind == "bool":
         return lambda value: value != 0 if isinstance(value, torch.Tensor) and value.ndim else bool(value)
     if source.kind == "float":

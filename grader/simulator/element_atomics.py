@@ -41,6 +41,15 @@ def _replace(_old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
     return new
 
 
+def _larger(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+    """By comparing: NaN replaces nothing, and nothing replaces NaN."""
+    return torch.where(new > old, new, old)
+
+
+def _smaller(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+    return torch.where(new < old, new, old)
+
+
 def _each(combine: Combine) -> dict[str, Atomic]:
     return {"": Atomic(combine), "_ret": Atomic(combine, returns=True)}
 
@@ -48,8 +57,8 @@ def _each(combine: Combine) -> dict[str, Atomic]:
 #: Operator -> what it does.
 ATOMICS: dict[str, Atomic] = {
     **{f"tl.atomic_add{form}_elem_op": atomic for form, atomic in _each(torch.add).items()},
-    **{f"tl.atomic_max{form}_elem_op": atomic for form, atomic in _each(torch.maximum).items()},
-    **{f"tl.atomic_min{form}_elem_op": atomic for form, atomic in _each(torch.minimum).items()},
+    **{f"tl.atomic_max{form}_elem_op": atomic for form, atomic in _each(_larger).items()},
+    **{f"tl.atomic_min{form}_elem_op": atomic for form, atomic in _each(_smaller).items()},
     "tl.atomic_or_elem_op": Atomic(torch.bitwise_or),
     "tl.atomic_addx2_elem_op": Atomic(torch.add, width=2),
     "tl.atomic_addx4_elem_op": Atomic(torch.add, width=4),
@@ -227,4 +236,6 @@ class _Update:
             for element, value in zip(group.tolist(), values.tolist(), strict=True):
                 result[element] |= value
             return torch.tensor(result, dtype=now.dtype)
-        return now.scatter_reduce(0, group, values, "amax" if combine is torch.maximum else "amin")
+        numbers = ~values.isnan() if values.is_floating_point() else slice(None)
+        found = now.scatter_reduce(0, group[numbers], values[numbers], "amax" if combine is _larger else "amin")
+        return torch.where(now.isnan(), now, found) if now.is_floating_point() else found

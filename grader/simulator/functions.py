@@ -109,8 +109,28 @@ BINARY_CALLS: dict[str, Function] = {
 
 
 def _fma(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-    """The product is exact in double; float64 operands are rounded twice, where the card rounds once."""
-    return (x.double() * y.double() + z.double()).to(x.dtype)
+    """x y + z, rounded once.
+
+    The product of narrower floats is exact in double. That of doubles is a sum of two, by splitting the factors
+    (T. J. Dekker, "A floating-point technique for extending the available precision", 1971), and what the addition
+    loses is found the same way (D. E. Knuth's two-sum).
+    """
+    if x.dtype != torch.float64:
+        return (x.double() * y.double() + z.double()).to(x.dtype)
+    product = x * y
+    (x_high, x_low), (y_high, y_low) = _split(x), _split(y)
+    lost = x_low * y_low - (((product - x_high * y_high) - x_low * y_high) - x_high * y_low)
+    total = product + z
+    part = total - product
+    lost = lost + ((product - (total - part)) + (z - part))
+    return torch.where(lost.isfinite(), total + lost, total)
+
+
+def _split(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A double as two halves of at most 26 bits, where that doesn't overflow."""
+    scaled = x * (2.0**27 + 1)
+    high = scaled - (scaled - x)
+    return high, x - high
 
 
 def _clamp(x: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:

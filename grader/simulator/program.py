@@ -4,6 +4,7 @@ from collections.abc import Callable
 from math import prod
 from time import monotonic
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -53,7 +54,6 @@ class Program:
         self.threads = Threads(meter)
         self.memories: dict[nodes.Storage, Memory] = {}
         self.arrays: dict[nodes.Buffer, Array] = {}
-        self.pipelined = _in_pipelines(kernel.body)
         self.thread_variables = frozenset(kernel.thread_vars)
         self.slots = 0
         self.counters = Counters()
@@ -65,6 +65,14 @@ class Program:
         self._compiled = 0
 
     # Compilation
+
+    @property
+    def pipelined(self) -> frozenset[nodes.Call]:
+        """The calls in pipelined loops: found once a kernel, which never changes."""
+        found = _pipelined.get(self.kernel)
+        if found is None:
+            found = _pipelined[self.kernel] = _in_pipelines(self.kernel.body)
+        return found
 
     def charge_compilation(self, line: nodes.Line | None) -> None:
         """Compiling a large kernel takes time too."""
@@ -196,6 +204,9 @@ class Program:
         if kind in BOOKKEPT and not self.checks:
             return
         self.faults.add(kind, buffer, line, state.block, count, index, lambda: describe(node))
+
+
+_pipelined: WeakKeyDictionary[nodes.Kernel, frozenset[nodes.Call]] = WeakKeyDictionary()
 
 
 def _in_pipelines(body: nodes.Stmt) -> frozenset[nodes.Call]:

@@ -152,12 +152,14 @@ def excess(got: torch.Tensor, want: Bounded) -> tuple[float, int]:
     return _share(got.double(), want.value, want.error, finite)
 
 
-def apart(one: torch.Tensor, other: torch.Tensor, want: Bounded) -> tuple[float, int]:
-    """How far two results, the simulator's and the card's, are apart, as a share of what both bounds allow."""
+def apart(
+    one: torch.Tensor, other: torch.Tensor, want: Bounded, card: torch.Tensor | float = 0.0
+) -> tuple[float, int]:
+    """How far the card's result and the simulator's are apart, as a share of what both bounds allow."""
     if not one.is_floating_point():
         wrong = _integers(one) != _integers(other)
         return (math.inf if wrong.any() else 0.0), int(wrong.sum())
-    return _share(one.double(), other.double(), 2 * want.error, other.double().isfinite())
+    return _share(one.double(), other.double(), 2 * want.error + card, other.double().isfinite())
 
 
 def _share(got: torch.Tensor, want: torch.Tensor, bound: torch.Tensor, finite: torch.Tensor) -> tuple[float, int]:

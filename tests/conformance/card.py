@@ -19,7 +19,7 @@ from pathlib import Path
 from .card_worker import work
 from .registry import Case
 
-CASE_SECONDS = 90.0  # a case that takes longer hangs
+CASE_SECONDS = 60.0  # a case that takes longer hangs
 START_SECONDS = 120.0  # a worker imports torch and TileLang and makes a CUDA context
 LOST_STARTS = 5  # workers that may fail to start before the run is given up
 

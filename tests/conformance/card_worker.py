@@ -147,7 +147,7 @@ def judge(
     from . import simulated as by_simulator
     from .bounded import apart
 
-    status, share, detail = by_simulator.judge(built, outputs)
+    status, share, detail = by_simulator.judge(built, outputs, card=True)
     found: dict[str, object] = {"status": status, "share": share, "detail": detail}
     if not intact:
         return found | {"status": "wrong", "detail": "it wrote around an output"}
@@ -155,7 +155,7 @@ def judge(
         return found | {"status": "no simulator" if status == "right" else status, "detail": detail or why}
     worst, same, total = 0.0, 0, 0
     for output, one, other in zip(built.outputs, outputs, simulated, strict=True):
-        distance, count = apart(one, other, output.want)
+        distance, count = apart(one, other, output.want, output.card)
         worst = max(worst, distance)
         same += int((bits(one) == bits(other)).sum())
         total += one.numel()

@@ -9,9 +9,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rich.console import Console
-
-from . import table
 from .registry import CASES, Case
 from .simulated import Result, check
 
@@ -23,7 +20,7 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="say which cases there are")
     parser.add_argument("--lower", action="store_true", help="also lower each kernel for sm_90a, with no GPU")
     parser.add_argument("--workers", type=int, default=0, help="processes; as many as cores if not given")
-    parser.add_argument("--seconds", type=float, default=450.0, help="on the card: no case is begun after them")
+    parser.add_argument("--seconds", type=float, default=400.0, help="on the card: no case is begun after them")
     parser.add_argument("--part", default="1/1", help="on the card: run the K-th of N parts of the cases, K/N")
     parser.add_argument(
         "--out", type=Path, default=Path("benchmarks"), help="the folder for the JSON and the page"
@@ -45,6 +42,10 @@ def main() -> None:
 
         part, parts = map(int, asked.part.split("/"))
         sys.exit(card.run(cases, workers, asked.seconds, asked.out, (part, parts)))
+    from rich.console import Console
+
+    from . import table
+
     console = Console(width=None if sys.stdout.isatty() else 150)
     results = list(checked(cases, workers))
     right = table.show(cases, results, console)

@@ -1,6 +1,6 @@
 """The record of a run on a card as a page for ``benchmarks/``."""
 
-from .table import short
+from .registry import short
 
 HEAD = """# Conformance of the simulator on a card
 

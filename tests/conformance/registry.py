@@ -22,12 +22,17 @@ ALL = ("bool", *NUMBERS, *FLOAT8)
 @dataclass(frozen=True)
 class Output:
     """A parameter that the kernel writes. ``start``: what it holds before, if anything; else all of it must be
-    written. ``dtype`` is torch's.
+    written. ``dtype`` is torch's. ``card``: what the card's instructions may be off beyond the bound of ``want``.
     """
 
     want: Bounded
     dtype: torch.dtype
     start: torch.Tensor | None = None
+    card: torch.Tensor | float = 0.0
+
+    @property
+    def on_card(self) -> Bounded:
+        return Bounded(self.want.value, self.want.error + self.card)
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,8 @@ class Case:
     """One kernel at one shape and dtype. ``construct`` is its row in the table.
 
     ``refused``: the simulator must refuse it by this name, because the card's answer is no guide.
-    ``uncompilable``: why TileLang 0.1.15 itself can't compile it; it is then listed, and not run.
+    ``uncompilable``: why TileLang 0.1.15 itself can't compile it, in its own words, or in nvcc's after "nvcc:"; it
+    is then listed, and not run.
     ``off_card``: why it isn't run on the card.
     """
 
@@ -102,14 +108,19 @@ def built(kernel: Any, inputs: Iterable[torch.Tensor], *outputs: Output) -> Buil
     return Built(kernel, tuple(inputs), outputs)
 
 
-def out(want: Bounded | torch.Tensor, dtype: str, start: torch.Tensor | None = None) -> Output:
+def out(
+    want: Bounded | torch.Tensor,
+    dtype: str,
+    start: torch.Tensor | None = None,
+    card: torch.Tensor | float = 0.0,
+) -> Output:
     """An output of a TileLang dtype: ``want`` is exact if it is a tensor."""
     want = bounded(want)
     if not is_float(dtype) and want.value.is_floating_point():
         raise ValueError("an output of integers needs a reference in integers")
     if is_float(dtype) and not want.value.is_floating_point():
         want = bounded(want.value.double())
-    return Output(want, held(dtype), start)
+    return Output(want, held(dtype), start, card)
 
 
 def draw(dtype: str, shape: tuple[int, ...], low: float = -4, high: float = 4) -> torch.Tensor:
@@ -139,3 +150,10 @@ def wrapped(value: torch.Tensor, dtype: str) -> torch.Tensor:
     signed = {1: torch.int8, 2: torch.int16, 4: torch.int32}[size]
     low = value.to(signed).to(torch.int64)
     return low & ((1 << 8 * size) - 1) if dtype.startswith("uint") else low
+
+
+def short(dtype: str) -> str:
+    """A dtype as tables name it."""
+    for long, brief in (("bfloat", "bf"), ("float8_", ""), ("float", "f"), ("uint", "u"), ("int", "i")):
+        dtype = dtype.replace(long, brief)
+    return dtype

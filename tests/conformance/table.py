@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.table import Table
 
-from .registry import Case
+from .registry import Case, short
 from .simulated import RIGHT, SKIPPED, Result
 
 
@@ -88,9 +88,3 @@ def summary(results: Sequence[Result]) -> str:
     if counts.get(SKIPPED):
         line += f", and {counts[SKIPPED]} TileLang itself can't compile"
     return f"{line}; {', '.join(parts)}" if parts else line
-
-
-def short(dtype: str) -> str:
-    for long, brief in (("bfloat", "bf"), ("float8_", ""), ("float", "f"), ("uint", "u"), ("int", "i")):
-        dtype = dtype.replace(long, brief)
-    return dtype

@@ -23,6 +23,25 @@ def test_options_of_a_copy_change_nothing(simulate):
     assert torch.equal(x, y)
 
 
+def test_layouts_of_loops_change_nothing(simulate):
+    from tilelang.layout import Fragment
+
+    rows = Fragment((32, 64), forward_thread_fn=lambda i, j: i * 4 + j // 16, forward_index_fn=lambda i, j: j % 16)
+
+    @T.prim_func
+    def main(X: T.Tensor((32, 64), "float32"), Y: T.Tensor((32, 64), "float32")):
+        with T.Kernel(1, threads=128) as _bx:
+            x = T.alloc_fragment((32, 64), "float32")
+            T.copy(X, x, loop_layout=rows)
+            for i, j in T.Parallel(32, 64, loop_layout=rows):
+                x[i, j] = x[i, j] + 1.0
+            T.copy(x, Y)
+
+    x, y = torch.randn(32, 64), torch.zeros(32, 64)
+    simulate(main, x, y)
+    assert torch.equal(x + 1, y)
+
+
 def test_copies_that_belong_to_clusters_are_refused(read):
     @T.prim_func
     def main(X: T.Tensor((32, 64), "float16"), Y: T.Tensor((32, 64), "float16")):

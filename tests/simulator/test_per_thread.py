@@ -342,3 +342,19 @@ def test_a_loop_bound_to_threads_that_are_not_there_is_malformed(read):
 
     with pytest.raises(ir.Malformed, match="threads that the block doesn't have"):
         read(main)
+
+
+def test_no_number_takes_part_in_atomic_extremes(simulate):
+    @T.prim_func
+    def main(X: T.Tensor((64,), "float32"), Y: T.Tensor((2, 2), "float32")):
+        with T.Kernel(1, threads=64) as _bx:
+            for i in T.Parallel(64):
+                T.atomic_max(Y[0, i % 2], X[i])
+            for i in T.Parallel(2):
+                T.atomic_min(Y[1, i], X[i])
+
+    x = torch.arange(64.0)
+    x[5] = x[1] = float("nan")
+    y = torch.tensor([[0.0, 0.0], [3.0, 3.0]])
+    simulate(main, x, y)
+    assert y.tolist() == [[62.0, 63.0], [0.0, 3.0]]

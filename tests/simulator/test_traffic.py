@@ -204,6 +204,61 @@ def test_atomics_read_write_and_update(simulate):
     assert traffic.flops == 128
 
 
+@pytest.mark.parametrize(("rows", "start"), [(48, 0), (40, 8)])
+def test_an_atomic_tile_is_read_written_and_updated(simulate, rows, start):
+    @T.prim_func
+    def main(X: T.Tensor((3, rows, 16), "float32"), Y: T.Tensor((48, 16), "float32")):
+        with T.Kernel(3, threads=128) as bx:
+            x = T.alloc_fragment((rows, 16), "float32")
+            T.copy(X[bx, 0, 0], x)
+            T.atomic_add(Y[start, 0], x)
+
+    traffic = simulate(main, torch.ones(3, rows, 16), torch.zeros(48, 16)).traffic
+    y = traffic.buffer("Y")
+    assert (y.read, y.written) == (3 * rows * 16 * 4, 3 * rows * 16 * 4)
+    assert (y.distinct_read, y.distinct_written) == (rows * 16 * 4, rows * 16 * 4)
+    assert set(traffic.operations) == operations((Kind.ATOMIC, "float32", 3 * rows * 16))
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_scan_joins_each_element_but_the_first_of_a_line(simulate, dim):
+    @T.prim_func
+    def main(X: T.Tensor((40, 24), "float32"), Y: T.Tensor((40, 24), "float32")):
+        with T.Kernel(1, threads=128) as _bx:
+            x = T.alloc_shared((40, 24), "float32")
+            T.copy(X, x)
+            T.cumsum(x, dim=dim)
+            T.copy(x, Y)
+
+    traffic = simulate(main, torch.ones(40, 24), torch.zeros(40, 24)).traffic
+    assert set(traffic.operations) == operations((Kind.REDUCE, "float32", 40 * 24 - (24, 40)[dim]))
+    x = traffic.buffer("x")
+    assert (x.read, x.written) == (2 * 4 * 40 * 24, 2 * 4 * 40 * 24)
+
+
+def test_a_reducer_joins_each_contribution(simulate):
+    @T.prim_func
+    def main(X: T.Tensor((16, 40), "float32"), Y: T.Tensor((16,), "float32")):
+        with T.Kernel(2, threads=128) as _bx:
+            total = T.alloc_reducer((16,), "float32", op="sum")
+            y = T.alloc_fragment((16,), "float32")
+            T.reducer_init(total)
+            for i, j in T.Parallel(16, 40):
+                if j >= 4:
+                    T.reducer_update(total[i], X[i, j] * X[i, j])
+            T.finalize_reducer(total, y)
+            if _bx == 0:
+                T.copy(y, Y)
+
+    traffic = simulate(main, torch.ones(16, 40), torch.zeros(16)).traffic
+    contributions = 2 * 16 * 36
+    assert set(traffic.operations) == operations(
+        (Kind.MULTIPLY, "float32", contributions), (Kind.REDUCE, "float32", contributions)
+    )
+    assert traffic.buffer("X").read == 2 * 4 * contributions
+    assert traffic.buffer("X").distinct_read == 4 * 16 * 36
+
+
 def test_statements_outside_a_nest_count_once_a_block(simulate):
     @T.prim_func
     def main(X: T.Tensor((12,), "float32"), Y: T.Tensor((3,), "float32")):

@@ -16,6 +16,7 @@ from grader.simulator.dtypes import DType, cast
 from grader.simulator.expressions import Scope, State, compile_expression, scalar
 from grader.simulator.faults import FaultKind
 from grader.simulator.memory import Array, Window
+from grader.simulator.operations import counted
 from grader.simulator.tileops.arguments import check_count, check_options, operation
 from grader.simulator.tileops.copies import Side, intersect
 from grader.simulator.tileops.tile import Runner, Tile
@@ -127,7 +128,7 @@ class _Values:
             dtype: DType = tile.array.dtype
         else:
             code = scalar(compile_expression(node, scope), scope, _("a value of an atomic operation"))
-            self.evaluate, dtype = code.run, code.dtype
+            self.evaluate, dtype = counted(code, node, scope).run, code.dtype
         self.convert = cast(dtype, target.array.dtype)
 
     def clip(

@@ -10,7 +10,7 @@ from grader.messages import _
 from grader.simulator.dtypes import cast
 from grader.simulator.expressions import Scope, State, compile_expression, scalar
 from grader.simulator.faults import FaultKind
-from grader.simulator.memory import Array, Window
+from grader.simulator.memory import Array, Window, row_major
 from grader.simulator.tileops.arguments import check_count, check_options
 from grader.simulator.tileops.tile import Runner, Tile, clip, first_outside, share_elements
 
@@ -62,13 +62,19 @@ def _move(source_side: "Side", target_side: "Side", base: Tile, call: nodes.Call
     """Copies along the loops of ``base``, which both sides follow along dimensions of their own."""
     source, target = source_side.tile, target_side.tile
     program, meter, line = scope.program, scope.program.meter, scope.line
+    for side in (source, target):
+        if not side.memory.is_global and side.array.strides != row_major(side.array.shape):
+            raise scope.unsupported(
+                _("a copy of the strided view '{name}', which TileLang copies as if it had no strides").format(
+                    name=side.array.buffer.name
+                )
+            )
     program.note_read(source.array)
     program.note_write(target.array)
     same = source.array.dtype.held == target.array.dtype.held
     convert = cast(source.array.dtype, target.array.dtype)
-    counters = program.counters
-    moved, guarded = counters.copies(source.memory.scope, target.memory.scope), counters.guards()
-    size = source.array.dtype.size
+    moved = program.counters.copies(source.memory.scope, target.memory.scope)
+    guarded, size = program.counters.guards(), source.array.dtype.size
     aliased = source.memory is target.memory
     decode, encode = source.array.dtype.decode, target.array.dtype.encode
     pad = _Padding(source, target, call, scope)

@@ -6,12 +6,13 @@ from grader.simulator.dtypes import cast
 from grader.simulator.expressions import Scope, State, compile_expression, scalar
 from grader.simulator.faults import FaultKind
 from grader.simulator.operations import count_operations
-from grader.simulator.tileops.arguments import check_count
+from grader.simulator.tileops.arguments import check_count, check_options
 from grader.simulator.tileops.tile import Runner, Tile
 
 
 def fill(call: nodes.Call, scope: Scope) -> Runner:
     check_count(call, scope, 2)
+    check_options(call, scope)
     target = Tile(call.args[0], call, scope)
     value = scalar(compile_expression(call.args[1], scope), scope, _("a fill value"))
     dtype = target.array.dtype

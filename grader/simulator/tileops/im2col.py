@@ -52,6 +52,7 @@ def im2col(call: nodes.Call, scope: Scope) -> Runner:
     meter, line, program = scope.program.meter, scope.line, scope.program
     program.note_read(image)
     program.note_write(target.array)
+    moved = program.counters.copies(source.memory.scope, target.memory.scope)
     guarded = program.counters.guards()
 
     def run(state: State) -> None:
@@ -82,7 +83,8 @@ def im2col(call: nodes.Call, scope: Scope) -> Runner:
         image.note_reader(chosen, None, state.block_number)
         if program.observer is not None:
             program.observer.read(image, chosen, state)
-        source.note_read_at(chosen)
+        source.note_read(chosen)
+        moved(chosen.numel() * image.dtype.size)
         guarded(rows * columns - chosen.numel())
         raw = torch.zeros(rows, columns, dtype=image.dtype.raw)
         raw[inside] = image.flat[chosen]

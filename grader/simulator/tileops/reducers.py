@@ -14,6 +14,7 @@ from grader.simulator.dtypes import DType, cast
 from grader.simulator.elements import Access
 from grader.simulator.expressions import Scope, State, compile_expression, scalar
 from grader.simulator.faults import FaultKind
+from grader.simulator.operations import count_operations
 from grader.simulator.tileops.arguments import check_count, check_options, operation
 from grader.simulator.tileops.reductions import KINDS, Combine, Kind
 from grader.simulator.tileops.tile import Runner, Tile
@@ -65,10 +66,13 @@ def reducer_update(call: nodes.Call, scope: Scope) -> Runner:
     kind = _kind(array.memory.storage, dtype, scope)
     convert, nest, meter, line = cast(value.dtype, dtype), scope.nest, scope.program.meter, scope.line
     scope.program.note_write(array)
-    count = scope.program.counters.operations(Operation.REDUCE, dtype.name)
+    counters, count_value = access.counters, count_operations(call.args[1], scope)
+    updates = counters.slot(("operations", Operation.REDUCE, dtype.name))
 
     def run(state: State) -> None:
         meter.spend(line, 4 * nest.iterations * (access.size + value.size))
+        if count_value is not None:
+            count_value(state)
         values = dtype.tensor(convert(value.run(state)))
         sizes = nest.sizes(access.axes)
         position, inside = access.flat(state)
@@ -81,7 +85,9 @@ def reducer_update(call: nodes.Call, scope: Scope) -> Runner:
             position, values = position[chosen], values[chosen]
         if not position.numel():
             return
-        count(position.numel())
+        counters.counts[updates] += position.numel()
+        counters.counts[access.bytes_read] += position.numel() * access.element_bytes
+        counters.counts[access.bytes_written] += position.numel() * access.element_bytes
         outer, state.mask = state.mask, None
         access.fault_where(FaultKind.UNINITIALISED_READ, array.unwritten(position), state, position)
         state.mask = outer

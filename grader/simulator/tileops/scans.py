@@ -71,7 +71,7 @@ def _scan(call: nodes.Call, scope: Scope, rule: Callable[[DType], tuple[Combine,
         )
     combine, identity = rule(dtype)
     meter, line = scope.program.meter, scope.line
-    count_steps = scope.program.counters.operations(Kind.REDUCE, dtype.name)
+    joined = scope.program.counters.operations(Kind.REDUCE, dtype.name)
     scope.program.note_read(source.array)
     scope.program.note_write(target.array)
 
@@ -84,7 +84,7 @@ def _scan(call: nodes.Call, scope: Scope, rule: Callable[[DType], tuple[Combine,
             return
         meter.spend(line, 8 * count)
         meter.room(count * 48, line)
-        count_steps(count - count // sizes[dim])
+        joined(count - count // sizes[dim])
         lines = source.load(state).movedim(dim, -1)
         target.store(scan_lines(lines, combine, identity, dtype, reverse=reverse).movedim(-1, dim), state)
 

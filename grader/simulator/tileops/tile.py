@@ -95,18 +95,13 @@ class Tile:
             first = int(flat[flags][0])
             self.fault(kind, state, int(flags.sum()), lambda: self.array.position(first))
 
-    def note_read(self, window: Window) -> None:
-        """Counts the elements of a window as read, once."""
-        counters = self.program.counters
-        counters.counts[self._bytes_read] += window.count * self.array.dtype.size
-        if self.memory.footprint is not None and window.count:
-            self.memory.footprint.window(self.array, window)
-
-    def note_read_at(self, flat: torch.Tensor) -> None:
-        """Counts the elements at flat positions as read, once each time they occur."""
-        self.program.counters.counts[self._bytes_read] += flat.numel() * self.array.dtype.size
-        if self.memory.footprint is not None:
-            self.memory.footprint.elements(self.array, flat)
+    def note_read(self, where: Window | torch.Tensor) -> None:
+        """Counts the elements of a window, or at flat positions, as read, once."""
+        window = isinstance(where, Window)
+        count, footprint = where.count if window else where.numel(), self.memory.footprint
+        self.program.counters.counts[self._bytes_read] += count * self.array.dtype.size
+        if footprint is not None and count:
+            (footprint.window if window else footprint.elements)(self.array, where)
 
     def write(self, window: Window, state: State, fill: Callable[[torch.Tensor], object]) -> None:
         """Lets ``fill`` write the window's raw elements, with all that has to be noted and counted."""

@@ -18,19 +18,26 @@ def cast_to(x: torch.Tensor, target: str) -> torch.Tensor:
     return x.to(held(target))
 
 
-#: Targets, four a kernel.
-TARGETS = {
-    "floats": FLOATS,
-    "signed": SIGNED,
-    "unsigned": UNSIGNED,
-    "others": ("bool", "float8_e4m3fn", "float8_e5m2", "float32"),
+#: Targets, some a kernel.
+FOURS = {"signed": SIGNED, "unsigned": UNSIGNED}
+PAIRS = {
+    "wide floats": ("float32", "float64"),
+    "halves": ("float16", "bfloat16"),
+    "8-bit floats": ("float8_e4m3fn", "float8_e5m2"),
+    "bool": ("bool", "int32"),
 }
 
 
-@conforms("T.cast between dtypes", dtypes=ALL, shapes=[(32,), (96,)], targets=TARGETS)
-def cast(dtype, shape, targets):
+def drawn(dtype: str, shape: tuple[int, ...], *targets: str) -> torch.Tensor:
+    """Values that the targets can be near to: what they can't hold is not defined, but for 8-bit floats."""
+    low = 0 if dtype in UNSIGNED or set(targets) & set(UNSIGNED) else -100
+    return draw("float32", shape, low, 100).to(held(dtype)) if is_float(dtype) else draw(dtype, shape, low, 100)
+
+
+@conforms("T.cast to integers", dtypes=ALL, shapes=[(32,), (96,)], targets=FOURS)
+def cast_to_integers(dtype, shape, targets):
     (n,) = shape
-    p, q, r, s = TARGETS[targets]
+    p, q, r, s = FOURS[targets]
 
     @T.prim_func
     def main(
@@ -47,10 +54,30 @@ def cast(dtype, shape, targets):
                 R[bx * 32 + i] = T.cast(X[bx * 32 + i], r)
                 S[bx * 32 + i] = T.cast(X[bx * 32 + i], s)
 
-    # What the target can't hold is not defined, but for 8-bit floats: see below.
-    low = 0 if targets == "unsigned" or dtype in UNSIGNED else -100
-    x = draw("float32", shape, low, 100).to(held(dtype)) if is_float(dtype) else draw(dtype, shape, low, 100)
+    x = drawn(dtype, shape, p, q, r, s)
     return built(main, [x], *[out(bounded(cast_to(x, target)), target) for target in (p, q, r, s)])
+
+
+def ambiguous(dtype: str, targets: str) -> str:
+    """64-bit integers have no conversion of their own to the narrow floats of CUTLASS."""
+    narrow = targets in ("halves", "8-bit floats")
+    return "nvcc: more than one constructor applies" if dtype in ("int64", "uint64") and narrow else ""
+
+
+@conforms("T.cast to floats and bool", dtypes=ALL, shapes=[(32,), (96,)], uncompilable=ambiguous, targets=PAIRS)
+def cast(dtype, shape, targets):
+    (n,) = shape
+    p, q = PAIRS[targets]
+
+    @T.prim_func
+    def main(X: T.Tensor((n,), dtype), P: T.Tensor((n,), p), Q: T.Tensor((n,), q)):
+        with T.Kernel(n // 32, threads=32) as bx:
+            for i in T.Parallel(32):
+                P[bx * 32 + i] = T.cast(X[bx * 32 + i], p)
+                Q[bx * 32 + i] = T.cast(X[bx * 32 + i], q)
+
+    x = drawn(dtype, shape, p, q)
+    return built(main, [x], *[out(bounded(cast_to(x, target)), target) for target in (p, q)])
 
 
 @conforms(

@@ -1,5 +1,7 @@
 """T.gemm: dtypes, transposes, accumulators, scopes of the operands, policies; and T.c2d_im2col."""
 
+from dataclasses import replace
+
 import tilelang.language as T
 import torch
 
@@ -71,7 +73,27 @@ def gemm(dtype, shape, ta, tb) -> Built:
     tb=(False, True),
 )
 def gemm_of_8_bits(dtype, shape, ta, tb) -> Built:
-    return gemm(dtype, shape, ta, tb)
+    made = gemm(dtype, shape, ta, tb)
+    if dtype == "int8":
+        return made
+    x, y = (turned(t) if flip else t for t, flip in zip(made.inputs, (ta, tb), strict=True))
+    return built(made.kernel, made.inputs, replace(made.outputs[0], card=cut_sums(x.double(), y.double())))
+
+
+#: Hopper's tensor cores add 32 products of 8-bit floats and the accumulator at once, aligned to the largest of
+#: them, and keep 13 bits of the fraction (DeepSeek-V3 Technical Report, 2024, section 3.3.2: "around 14 bits").
+STEP, FRACTION = 32, 2.0**-13
+
+
+def cut_sums(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """The most that such sums lose: each of 33 addends a step is cut below the largest one's 13th bit."""
+    products = torch.einsum("mk,kn->mnk", x, y)
+    total, lost = torch.zeros(products.shape[:2]).double(), torch.zeros(products.shape[:2]).double()
+    for step in products.split(STEP, dim=2):
+        largest = torch.maximum(total.abs() + lost, step.abs().amax(2))
+        lost = lost + (STEP + 1) * FRACTION * largest
+        total = total + step.sum(2)
+    return lost
 
 
 @conforms("T.gemm into float16", dtypes=["float16"], shapes=[(64, 64, 64), (128, 64, 256)])
