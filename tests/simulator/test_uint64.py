@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grader.simulator import unsigned
+from grader.simulator import Unsupported, unsigned
 
 TOP = 2**64 - 1
 VALUES = [0, 1, 2, 7, 1000, 2**31, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1000, TOP - 1, TOP]
@@ -369,3 +369,33 @@ def test_division_and_shifts_of_any_numbers(a, b, by):
     assert numbers(unsigned.shift_right(x, torch.tensor([by]))) == [a >> by]
     assert unsigned.to_float(x, torch.float64).tolist() == [float(a)]
     assert numbers(unsigned.from_float(torch.tensor([float(a)], dtype=torch.float64))) == [min(int(float(a)), TOP)]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "out", "right"), [("float32", "int64", -(2**63)), ("float64", "int32", -(2**31))]
+)
+def test_nan_becomes_the_lowest_integer_where_a_side_has_64_bits(simulate, dtype, out, right):
+    """PTX ISA, cvt: else it becomes 0."""
+    x = torch.tensor([float("nan")], dtype=getattr(torch, dtype))
+    z, s = torch.ones(2, 1, dtype=getattr(torch, out))
+    simulate(cast_from(dtype, out, 1), x, z, s)
+    assert z.tolist() == s.tolist() == [right]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_shifts_by_too_much_leave_nothing(simulate, form):
+    """As PTX's shifts do, which take any amount for at most the width."""
+    pairs = [(TOP, 64), (2**63, 100), (TOP, TOP)]
+    check(simulate, form, [operator.lshift, operator.rshift], [lambda a, b: 0] * 2, pairs)
+
+
+def test_atomics_of_tiles_are_refused(simulate):
+    @T.prim_func
+    def main(X: T.Tensor((32,), "uint64"), Z: T.Tensor((32,), "uint64")):
+        with T.Kernel(1, threads=32) as _bx:
+            x = T.alloc_fragment((32,), "uint64")
+            T.copy(X, x)
+            T.atomic_max(Z, x)
+
+    with pytest.raises(Unsupported, match="uint64"):
+        simulate(main, *torch.zeros(2, 32, dtype=torch.uint64))
