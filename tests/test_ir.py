@@ -277,3 +277,20 @@ def test_words_that_are_not_on_a_list_are_malformed(annotated_json, old, new, ma
     assert old in annotated_json
     with pytest.raises(ir.Malformed, match=match):
         ir.read(annotated_json.replace(old, new))
+
+
+def test_a_number_from_2_to_the_63_on_is_a_number():
+    import tilelang.language as T
+    from tilelang import tvm
+
+    @T.prim_func
+    def main(Z: T.Tensor((1,), "uint64")):
+        with T.Kernel(1, threads=32) as _bx:
+            for i in T.Parallel(1):
+                Z[i] = T.uint64(2**63 + 5)
+
+    kernel = ir.read(json_of(main))
+    for read in (kernel, ir.read(ir.write(kernel))):
+        numbers = [part.value for part in nodes.walk(read.body) if isinstance(part, nodes.Const)]
+        assert 2**63 + 5 in numbers
+    assert "T.large_uint_imm(T.uint32(5), T.uint32(2147483648))" in str(tvm.ir.load_json(ir.write(kernel)))

@@ -72,6 +72,9 @@ BINARY = {
     "Or": "or",
 }
 
+#: What TVM makes of a number from 2**63 on, of its lower and its upper 32 bits. Here it is a Const like others.
+LARGE_NUMBER = "tirx.large_uint_imm"
+
 
 def integer_range(dtype: str) -> tuple[int, int]:
     """The smallest and the largest value of an integer dtype."""

@@ -349,6 +349,10 @@ class _Reader:
         if name == "tl.region":
             return self._region(args, annotations)
         arguments = tuple(self.expr(arg) for arg in args)
+        if name == nodes.LARGE_NUMBER and data.get("dtype") == "uint64":
+            match arguments:
+                case (nodes.Const(dtype="uint32", value=low), nodes.Const(dtype="uint32", value=high)):
+                    return nodes.Const("uint64", high << 32 | low)
         # A call for its effect alone has no dtype; which calls may have none is admission's to say.
         dtype = "void" if data.get("dtype") in ("", "void") else self.dtype(data)
         return nodes.Call(dtype, _clip(name), arguments, annotations)

@@ -1,11 +1,13 @@
 """Calls of functions in expressions: mathematics, bits, conditions, what TileLang adds to them."""
 
+import functools
+
 import torch
 
 from grader.ir import nodes
 from grader.messages import _
-from grader.simulator import functions
-from grader.simulator.dtypes import DType, Value
+from grader.simulator import functions, rounding
+from grader.simulator.dtypes import DTYPES, DType, Value, cast
 from grader.simulator.element_atomics import ATOMICS, compile_atomic, pointee
 from grader.simulator.expressions import (
     Code,
@@ -47,10 +49,11 @@ def compile_call(node: nodes.Call, scope: Scope) -> Code:
         return compile_expression(args[0], scope)
     if op in ("tl.any_of", "tl.all_of"):
         return _of_several(node, scope)
-    if op in functions.ROUNDED and args and isinstance(args[-1], nodes.Text):
-        if args[-1].value != functions.TO_NEAREST:
-            raise scope.unsupported(_("the rounding mode '{mode}'").format(mode=args[-1].value))
-        args = args[:-1]
+    mode = functions.TO_NEAREST
+    if op in rounding.DIRECTED and args and isinstance(args[-1], nodes.Text):
+        mode, args = args[-1].value, args[:-1]
+        if mode != functions.TO_NEAREST and (mode not in rounding.MODES or node.dtype != "float32"):
+            raise scope.unsupported(_("the rounding mode '{mode}' of {dtype}").format(mode=mode, dtype=node.dtype))
     if op == "tirx.reinterpret" and len(args) == 1:
         return _reinterpret(compile_expression(args[0], scope), scope.dtype(node.dtype), scope)
     known = (*functions.FLOAT_CALLS.values(), functions.PREDICATES, functions.BITS, functions.BIT_COUNTS)
@@ -68,6 +71,10 @@ def compile_call(node: nodes.Call, scope: Scope) -> Code:
         if operands[0].varies:
             return finish(dtype, lambda state: function(x(state)), operands, scope)
         return finish(dtype, lambda state: bool(function(x(state))), operands, scope)
+    if op == functions.LEADING_ZEROS and len(operands) == 1:
+        of, x = operands[0].dtype, runs[0]
+        if of.is_int and of.size >= 4 and dtype.name == "int32":
+            return finish(dtype, lambda state: functions.BIT_COUNTS[op](x(state), of), operands, scope)
     if not operands or any(code.dtype != dtype for code in operands):
         raise scope.unsupported(_("the operator '{op}' of these operands").format(op=op))
     if op in functions.BITS and len(operands) == 2 and (dtype.is_int or dtype.kind == "bool"):
@@ -75,14 +82,17 @@ def compile_call(node: nodes.Call, scope: Scope) -> Code:
         if dtype.kind == "bool" and "shift" in op:
             raise scope.unsupported(_("the operator '{op}' of truth values").format(op=op))
         return finish(dtype, lambda state: function(x(state), y(state), dtype), operands, scope)
-    if op in functions.BIT_COUNTS and len(operands) == 1 and dtype.is_int:
+    if op == "tirx.popcount" and len(operands) == 1 and dtype.is_int:
         function, x = functions.BIT_COUNTS[op], runs[0]
         return finish(dtype, lambda state: function(x(state), dtype), operands, scope)
     if op == "tl.clamp" and dtype.is_int and len(operands) == 3:
         return _clamp(dtype, operands, scope)
     calls = functions.FLOAT_CALLS.get(len(operands), {})
     if dtype.kind == "float" and op in calls:
-        function = functions.in_float32(calls[op], dtype)
+        if mode == functions.TO_NEAREST:
+            function = functions.in_float32(calls[op], dtype)
+        else:
+            function = functools.partial(rounding.DIRECTED[op], mode=mode)
         if len(runs) == 1:
             x = runs[0]
             return finish(dtype, lambda state: function(x(state)), operands, scope)
@@ -92,12 +102,8 @@ def compile_call(node: nodes.Call, scope: Scope) -> Code:
 
 def _clamp(dtype: DType, operands: tuple[Code, ...], scope: Scope) -> Code:
     x, low, high = (code.run for code in operands)
-    table = (
-        functions.INTEGER_TENSOR_ARITHMETIC
-        if any(code.varies for code in operands)
-        else functions.INTEGER_ARITHMETIC
-    )
-    least, most = table["Min"], table["Max"]
+    tensors = any(code.varies for code in operands)
+    least, most = (functions.integer_arithmetic(op, dtype, tensors=tensors) for op in ("Min", "Max"))
 
     def run(state: State) -> Value:
         return (
@@ -138,8 +144,9 @@ def _special(op: str, operands: tuple[Code, ...], node: nodes.Call, scope: Scope
     dtype = scope.dtype(node.dtype)
     if op == "tirx.ldexp" and len(operands) == 2 and operands[0].dtype == dtype and operands[1].dtype.is_int:
         function = functions.in_float32(lambda x, n: (x.double() * torch.exp2(n.double())).to(x.dtype), dtype)
-        (x, n), integer_of = (code.run for code in operands), operands[1].dtype
-        return finish(dtype, lambda state: function(x(state), integer_of.tensor(n(state))), operands, scope)
+        (x, n), int32 = (code.run for code in operands), DTYPES["int32"]
+        convert = cast(operands[1].dtype, int32)  # C's ldexp takes an int
+        return finish(dtype, lambda state: function(x(state), int32.tensor(convert(n(state)))), operands, scope)
     if op == "tirx.bitwise_not" and len(operands) == 1 and operands[0].dtype == dtype:
         x = operands[0].run
         if dtype.is_int:

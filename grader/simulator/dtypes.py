@@ -1,8 +1,9 @@
 """How TileLang's dtypes are held, moved and computed with in torch.
 
 torch computes natively in most of them. Unsigned integers are computed in int64 and wrapped after each
-operation, 8-bit floats in float32 and rounded after each. A *carrier* is the torch dtype that an expression's
-tensors have; *raw* is the dtype as which elements lie in memory and are moved.
+operation (those of 64 bits as int64 of the same bits: see unsigned), 8-bit floats in float32 and rounded after
+each. A *carrier* is the torch dtype that an expression's tensors have; *raw* is the dtype as which elements lie in
+memory and are moved.
 
 A scalar (an expression that is the same in all iterations of a T.Parallel) is a Python int or bool, which is
 fast for indices and loop bounds, or, for floats, a tensor of no dimensions: a Python float would be a double.
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 
 from grader.ir.nodes import ITEM_SIZE
+from grader.simulator import unsigned
 
 Value = Any  # a torch.Tensor, or a Python int or bool
 
@@ -45,15 +47,36 @@ class DType:
         return (1 << (self.bits - 1 if self.kind == "int" else self.bits)) - 1
 
     @property
+    def is_uint64(self) -> bool:
+        """Are the values int64 to torch, and scalars what int64 would read? See unsigned."""
+        return self.kind == "uint" and self.size == 8
+
+    @property
+    def scalars(self) -> tuple[int, int]:
+        """The smallest and largest Python int that a scalar can be."""
+        return (unsigned.LOWEST, unsigned.HIGHEST) if self.is_uint64 else (self.low, self.high)
+
+    def number(self, scalar: Value) -> Value:
+        """What a scalar of an integer dtype, or an element of the carrier as a Python int, is worth."""
+        return unsigned.number(scalar) if self.is_uint64 else scalar
+
+    def in_order(self, function: Callable[..., Value]) -> Callable[..., Value]:
+        """A function that chooses among values by their order (a minimum or maximum), for this dtype's values."""
+        if not self.is_uint64:
+            return function
+        return lambda *values: unsigned.ordered(function(*map(unsigned.ordered, values)))
+
+    @property
     def poison(self) -> int:
         """The byte that fills memory of this dtype before it is written: NaN for floats, odd integers."""
         return {"float": 0xFF, "bool": 1}.get(self.kind, 0xA5)
 
     def wrap(self, value: int) -> int:
-        """A Python integer brought into the dtype's range as two's complement does."""
-        if self.low <= value <= self.high:
+        """The scalar that a Python integer is, brought into the dtype's range as two's complement does."""
+        low, high = self.scalars
+        if low <= value <= high:
             return value
-        return ((value - self.low) & ((1 << self.bits) - 1)) + self.low
+        return ((value - low) & ((1 << self.bits) - 1)) + low
 
     def decode(self, raw: torch.Tensor) -> torch.Tensor:
         if self.raw == self.carrier:
@@ -121,6 +144,7 @@ DTYPES: dict[str, DType] = {
         DType("uint8", "uint", torch.uint8, torch.uint8, torch.int64, 1),
         DType("uint16", "uint", torch.uint16, torch.int16, torch.int64, 2),
         DType("uint32", "uint", torch.uint32, torch.int32, torch.int64, 4),
+        DType("uint64", "uint", torch.uint64, torch.int64, torch.int64, 8),
         DType("float8_e4m3", "float", torch.float8_e4m3fn, torch.uint8, torch.float32, 1),
         DType("float8_e4m3fn", "float", torch.float8_e4m3fn, torch.uint8, torch.float32, 1),
         DType("float8_e5m2", "float", torch.float8_e5m2, torch.uint8, torch.float32, 1),
@@ -133,6 +157,8 @@ def cast(source: DType, target: DType) -> Callable[[Value], Value]:
     if source == target:
         return lambda value: value
     if target.kind == "float":
+        if source.is_uint64:
+            return lambda value: target.settle(unsigned.to_float(_tensor(value, source), target.carrier))
         return lambda value: target.settle(_tensor(value, source).to(target.carrier))
     if source.kind == "float" and source.size == 1 and target.name in ("int32", "bool"):
         # The classes of 8-bit floats that TileLang's CUDA code uses round to the nearest integer here, and only
@@ -142,15 +168,22 @@ def cast(source: DType, target: DType) -> Callable[[Value], Value]:
     if target.kind == "bool":
         return lambda value: value != 0 if isinstance(value, torch.Tensor) and value.ndim else bool(value)
     if source.kind == "float":
-        # On the card, this saturates to 32 (or 64) bits, drops NaN, and cuts what is narrower.
-        wide = torch.int64 if target.size == 8 else torch.int32
-        low, high = torch.iinfo(wide).min, torch.iinfo(wide).max
+        # On the card, this saturates to 32 (or 64) bits and cuts what is narrower. Of NaN it makes 0, or of 64-bit
+        # floats and for 64-bit integers the highest bit alone (PTX ISA, cvt).
+        wide = target if target.size >= 4 else DTYPES["int32"]
+        low, high = wide.low, wide.high
+        no_number = wide.wrap(1 << (wide.bits - 1)) if 8 in (source.size, wide.size) else 0
 
         def to_integer(value: torch.Tensor) -> Value:
             exact = value.to(torch.float64).nan_to_num(nan=0.0).trunc()
-            whole = exact.clamp(low, high).to(torch.int64)
-            if wide == torch.int64:  # 2**63 - 1 is no double
-                whole = torch.where(exact >= 2.0**63, high, whole)
+            if wide.is_uint64:
+                whole = unsigned.from_float(exact)
+            else:
+                whole = exact.clamp(low, min(high, unsigned.BELOW)).to(torch.int64)
+                if wide.size == 8:  # 2**63 - 1 is no double
+                    whole = torch.where(exact >= 2.0**63, high, whole)
+            if no_number:
+                whole = torch.where(value.isnan(), no_number, whole)
             if value.ndim == 0:
                 return target.wrap(int(whole))
             return target.settle(whole.to(target.carrier))

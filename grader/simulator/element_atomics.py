@@ -13,6 +13,7 @@ import torch
 
 from grader.ir import nodes
 from grader.messages import _
+from grader.simulator import unsigned
 from grader.simulator.dtypes import DType, Value, cast
 from grader.simulator.elements import Access
 from grader.simulator.expressions import Code, Scope, State, compile_expression
@@ -207,6 +208,8 @@ class _Update:
         array, dtype, combine = self.access.array, self.dtype, self.atomic.combine
         elements, group = position.unique(return_inverse=True)
         now = dtype.decode(array.flat[elements])
+        if compared := dtype.is_uint64 and combine in (torch.maximum, torch.minimum):
+            now, values = unsigned.ordered(now), unsigned.ordered(values)
         order = group.argsort(stable=True)
         counts = group.bincount()
         rank = torch.empty_like(group)  # of an iteration among those of its element
@@ -215,7 +218,8 @@ class _Update:
         most = int(counts.max())
         self.access.program.meter.spend(self.access.line, most << 10)
         if most > len(values) // 8 and not self.atomic.returns and combine is not _replace:
-            array.flat[elements] = dtype.encode(self._accumulate(now, group, values))
+            now = self._accumulate(now, group, values)
+            array.flat[elements] = dtype.encode(unsigned.ordered(now) if compared else now)
             return before
         # Turn by turn: in each, no two iterations have the same element.
         by_rank = rank.argsort(stable=True)
@@ -223,8 +227,8 @@ class _Update:
             own = group[lanes]
             before[lanes] = now[own]
             now[own] = dtype.settle(combine(now[own], values[lanes]))
-        array.flat[elements] = dtype.encode(now)
-        return before
+        array.flat[elements] = dtype.encode(unsigned.ordered(now) if compared else now)
+        return unsigned.ordered(before) if compared else before
 
     def _accumulate(self, now: torch.Tensor, group: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         """Many iterations on few elements: one after the other, each step rounded to the dtype."""

@@ -154,6 +154,11 @@ def integer(node: nodes.Expr, scope: Scope, what: str) -> Code:
     code = scalar(compile_expression(node, scope), scope, what)
     if not code.dtype.is_int:
         raise scope.unsupported(_("{what} that is no integer").format(what=what))
+    if code.dtype.is_uint64:
+        run, known, number = code.run, code.constant, code.dtype.number
+        return replace(
+            code, run=lambda state: number(run(state)), constant=None if known is None else number(known)
+        )
     return code
 
 
@@ -253,12 +258,13 @@ def _binary(node: nodes.Binary, scope: Scope) -> Code:
         return _division(op, a, b, node, scope)
     affine = _affine(op, a, b)
     if a.varies or b.varies:
-        function = functions.INTEGER_TENSOR_ARITHMETIC[op]
+        function = functions.integer_arithmetic(op, dtype, tensors=True)
         if dtype.raw == dtype.carrier:
             return finish(dtype, lambda state: function(x(state), y(state)), (a, b), scope, affine)
         settle = dtype.settle
         return finish(dtype, lambda state: settle(function(x(state), y(state))), (a, b), scope, affine)
-    function, low, high, wrap = functions.INTEGER_ARITHMETIC[op], dtype.low, dtype.high, dtype.wrap
+    function, wrap = functions.integer_arithmetic(op, dtype, tensors=False), dtype.wrap
+    low, high = dtype.scalars
 
     def run(state: State) -> int:
         value = function(x(state), y(state))
@@ -306,7 +312,9 @@ def _division(op: str, a: Code, b: Code, node: nodes.Expr, scope: Scope) -> Code
     if b.constant is not None and b.constant not in (0, -1):
         divisor = b.constant
         if not a.varies:
-            code = finish(dtype, lambda state: divide(op, x(state), divisor), (a, b), scope)
+            code = finish(dtype, lambda state: divide(op, x(state), divisor, dtype), (a, b), scope)
+        elif dtype.is_uint64:
+            code = finish(dtype, lambda state: divide_tensors(op, x(state), divisor, dtype), (a, b), scope)
         elif op in functions.REMAINDERS:
             remainder = torch.fmod if functions.DIVISIONS[op] == "trunc" else torch.remainder
             code = finish(dtype, lambda state: remainder(x(state), divisor), (a, b), scope)
@@ -320,7 +328,7 @@ def _division(op: str, a: Code, b: Code, node: nodes.Expr, scope: Scope) -> Code
             if divisor == 0:
                 program.fault(FaultKind.DIVISION_BY_ZERO, None, line, state, node)
                 return 0
-            return dtype.wrap(divide(op, x(state), divisor))
+            return divide(op, x(state), divisor, dtype)
 
         code = Code(dtype, on_scalars, size=1 + a.size + b.size)
     else:
@@ -354,7 +362,7 @@ def _comparison(node: nodes.Binary, scope: Scope) -> Code:
     if a.dtype.kind == "float" and _same(node.a, node.b, a, b):
         raise scope.unsupported(_("a comparison of a float with itself, which the compiler removes"))
     boolean = DTYPES["bool"]
-    function, x, y = functions.COMPARISONS[node.op], a.run, b.run
+    function, x, y = functions.compare(node.op, a.dtype), a.run, b.run
     if not (a.varies or b.varies):
         return finish(boolean, lambda state: bool(function(x(state), y(state))), (a, b), scope)
     code = finish(boolean, lambda state: function(x(state), y(state)), (a, b), scope)
@@ -388,6 +396,8 @@ def _by_bounds(op: str, a: Code, b: Code, exact: Evaluator, scope: Scope) -> Eva
     coefficients = tuple(c - d for c, d in zip(first.coefficients, second.coefficients, strict=True))
     below, above = Affine(0, coefficients).spread(extents)
     (low_a, high_a), (low_b, high_b) = first.spread(extents), second.spread(extents)
+    # Affine forms may be off by multiples of 2**bits, so within the dtype's range they are right. (What uint64 has
+    # from 2**63 on are negative scalars, and so outside.)
     lowest, highest = a.dtype.low, a.dtype.high
     always, never = _SURELY[op]
 

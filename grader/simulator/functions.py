@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from grader.simulator import rounding, unsigned
 from grader.simulator.dtypes import DType, Value
 
 Function = Callable[..., Any]
@@ -111,12 +112,12 @@ BINARY_CALLS: dict[str, Function] = {
 def _fma(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
     """x y + z, rounded once.
 
-    The product of narrower floats is exact in double. That of doubles is a sum of two, by splitting the factors
+    The product of doubles is a sum of two, by splitting the factors
     (T. J. Dekker, "A floating-point technique for extending the available precision", 1971), and what the addition
     loses is found the same way (D. E. Knuth's two-sum).
     """
     if x.dtype != torch.float64:
-        return (x.double() * y.double() + z.double()).to(x.dtype)
+        return rounding.fused(x, y, z)
     product = x * y
     (x_high, x_low), (y_high, y_low) = _split(x), _split(y)
     lost = x_low * y_low - (((product - x_high * y_high) - x_low * y_high) - x_high * y_low)
@@ -140,8 +141,7 @@ def _clamp(x: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tens
 #: Functions of three floats.
 TERNARY: dict[str, Function] = {"tl.fma": _fma, "tl.ieee_fmaf": _fma, "tl.clamp": _clamp}
 
-#: Functions whose last argument is a rounding mode; only to the nearest is known here.
-ROUNDED = frozenset(f"tl.ieee_{name}" for name in ("add", "sub", "mul", "fmaf", "frcp", "fsqrt", "fdiv"))
+#: The rounding mode that all other functions have.
 TO_NEAREST = "rn"
 
 #: Number of operands -> functions of that many floats.
@@ -196,18 +196,36 @@ DIVISIONS = {"Div": "trunc", "Mod": "trunc", "FloorDiv": "floor", "FloorMod": "f
 REMAINDERS = frozenset({"Mod", "FloorMod"})
 
 
-def divide(op: str, x: int, y: int) -> int:
-    """Integer division of Python ints; y isn't 0."""
+def compare(op: str, dtype: DType) -> Function:
+    """A comparison of two values of a dtype."""
+    function = COMPARISONS[op]
+    if not dtype.is_uint64:
+        return function
+    return lambda x, y: function(unsigned.ordered(x), unsigned.ordered(y))
+
+
+def integer_arithmetic(op: str, dtype: DType, *, tensors: bool) -> Function:
+    """An operator of integers, where one of the operands is a tensor or none is; its result isn't settled."""
+    function = (INTEGER_TENSOR_ARITHMETIC if tensors else INTEGER_ARITHMETIC)[op]
+    return dtype.in_order(function) if op in ("Min", "Max") else function
+
+
+def divide(op: str, x: int, y: int, dtype: DType) -> int:
+    """Integer division of scalars; y isn't 0."""
+    x, y = dtype.number(x), dtype.number(y)
     quotient = x // y
     if DIVISIONS[op] == "trunc" and quotient < 0 and quotient * y != x:
         quotient += 1
-    return x - quotient * y if op in REMAINDERS else quotient
+    return dtype.wrap(x - quotient * y if op in REMAINDERS else quotient)
 
 
 def divide_tensors(op: str, x: Value, y: Value, dtype: DType) -> torch.Tensor:
     """Integer division where one operand is a tensor; y has no 0."""
-    # In int64, and never by -1: the lowest integer over -1 ends the process.
     x, y = (torch.as_tensor(v, dtype=torch.int64) for v in (x, y))
+    if dtype.is_uint64:
+        quotient = unsigned.quotient(x, y)
+        return x - quotient * y if op in REMAINDERS else quotient
+    # In int64, and never by -1: the lowest integer over -1 ends the process.
     negative = y == -1
     safe = torch.where(negative, 1, y)
     quotient = torch.div(x, safe, rounding_mode=DIVISIONS[op])
@@ -218,6 +236,7 @@ def divide_tensors(op: str, x: Value, y: Value, dtype: DType) -> torch.Tensor:
 
 def _shift(left: bool) -> Function:
     def on_scalars(x: int, y: int, dtype: DType) -> int:
+        x, y = dtype.number(x), dtype.number(y)
         if not 0 <= y < dtype.bits:
             return -1 if not left and x < 0 else 0
         return dtype.wrap(x << y if left else x >> y)
@@ -225,11 +244,15 @@ def _shift(left: bool) -> Function:
     def on_tensors(x: Value, y: Value, dtype: DType) -> torch.Tensor:
         x, y = (torch.as_tensor(v, dtype=torch.int64) for v in (x, y))
         legal = (y >= 0) & (y < dtype.bits)
-        amount = torch.where(legal, y, 0 if left else dtype.bits - 1)
-        if left:
-            shifted = torch.where(legal, torch.bitwise_left_shift(x, amount), 0)
+        if left or dtype.kind == "uint":
+            amount = torch.where(legal, y, 0)
+            if dtype.is_uint64 and not left:
+                shifted = unsigned.shift_right(x, amount)
+            else:
+                shifted = (torch.bitwise_left_shift if left else torch.bitwise_right_shift)(x, amount)
+            shifted = torch.where(legal, shifted, 0)
         else:
-            shifted = torch.bitwise_right_shift(x, amount)
+            shifted = torch.bitwise_right_shift(x, torch.where(legal, y, dtype.bits - 1))
         return dtype.settle(shifted.to(dtype.carrier))
 
     return lambda x, y, dtype: (
@@ -256,11 +279,12 @@ def _leading_zeros(x: Value, dtype: DType) -> Value:
     for bit in reversed(range(dtype.bits)):
         still = still & ((wide >> bit) & 1 == 0)
         count += still
-    return count.to(dtype.carrier)
+    return count.to(torch.int32)
 
 
-#: Functions of one integer and its dtype.
+#: Functions of one integer and its dtype. That of leading zeros gives an int32, of integers of 32 or 64 bits.
 BIT_COUNTS: dict[str, Function] = {"tirx.popcount": _popcount, "tirx.clz": _leading_zeros}
+LEADING_ZEROS = "tirx.clz"
 
 #: Functions of integers and their dtype, of scalars and tensors alike.
 BITS: dict[str, Function] = {

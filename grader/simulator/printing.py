@@ -88,7 +88,9 @@ def compile_print(node: nodes.Print, scope: Scope) -> Callable[[State], None]:
             # Nothing tells which of the nest's iterations printed what all of them print alike.
             if not code.varies:
                 value = value[:1]
-        return value.double().flatten().tolist() if value.is_floating_point() else value.flatten().tolist()
+        if value.is_floating_point():
+            return value.double().flatten().tolist()
+        return [code.dtype.number(item) for item in value.flatten().tolist()]
 
     def run(state: State) -> None:
         program.meter.spend(line, size * (nest.iterations if nest is not None else 1))

@@ -6,6 +6,7 @@ import torch
 
 from grader.ir import nodes
 from grader.messages import _
+from grader.simulator import unsigned
 from grader.simulator.element_atomics import ATOMICS, compile_atomic
 from grader.simulator.elements import compile_store
 from grader.simulator.epochs import UPDATE
@@ -286,6 +287,7 @@ def _for(node: nodes.For, scope: Scope) -> Runner:
     if not low.dtype.is_int or not extent.dtype.is_int or not dtype.is_int:
         raise scope.unsupported(_("a loop over something that is no integer"))
     start, stop, meter, line, wrap = low.run, extent.run, scope.program.meter, scope.line, dtype.wrap
+    number = extent.dtype.number
     if scope.nest is None:
         start, stop = scope.program.decided(start), scope.program.decided(stop)
     varies = low.varies and scope.nest is not None
@@ -302,7 +304,7 @@ def _for(node: nodes.For, scope: Scope) -> Runner:
     def run(state: State) -> None:
         first = start(state)
         try:
-            for value in range(first, first + stop(state)):
+            for value in range(first, first + number(stop(state))):
                 meter.spend(line)
                 state.vars[slot] = wrap(value)
                 try:
@@ -316,6 +318,8 @@ def _for(node: nodes.For, scope: Scope) -> Runner:
         first, count = start(state), stop(state)
         turns = _Turns(state, program)
         counts = count if isinstance(count, torch.Tensor) else torch.full((1,) * scope_rank, count)
+        if extent.dtype.is_uint64:  # from 2**63 on
+            counts = torch.where(counts < 0, unsigned.HIGHEST, counts)
         for step in range(int(counts.max())):
             meter.spend(line, nest.iterations)
             if not turns.begin(counts > step):

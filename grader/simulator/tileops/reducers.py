@@ -16,14 +16,14 @@ from grader.simulator.expressions import Scope, State, compile_expression, scala
 from grader.simulator.faults import FaultKind
 from grader.simulator.operations import count_operations
 from grader.simulator.tileops.arguments import check_count, check_options, operation
-from grader.simulator.tileops.reductions import KINDS, Combine, Kind
+from grader.simulator.tileops.reductions import Combine, Kind, kind_of
 from grader.simulator.tileops.tile import Runner, Tile
 from grader.verdict.traffic import Kind as Operation
 
 
 def _kind(storage: nodes.Storage, dtype: DType, scope: Scope) -> Kind:
     name = scope.program.kernel.reducers.get(storage, "")
-    kind = KINDS.get(name)
+    kind = kind_of(name, dtype)
     if kind is None or dtype.kind == "bool" or (kind.bits and not dtype.is_int) or dtype.name.startswith("float8"):
         raise scope.unsupported(_("the reducer '{kind}' of {dtype}").format(kind=name, dtype=dtype.name))
     return kind

@@ -9,7 +9,7 @@ neutral value. With ``nan_propagate=True`` (16-bit targets) a NaN stays.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import torch
@@ -49,7 +49,7 @@ def _lowest(dtype: DType) -> float:
 
 
 def _highest(dtype: DType) -> float:
-    return dtype.high if dtype.is_int else float("inf")
+    return dtype.wrap(dtype.high) if dtype.is_int else float("inf")
 
 
 def _zero(_dtype: DType) -> float:
@@ -67,6 +67,14 @@ KINDS: dict[str, Kind] = {
     "bitor": Kind(torch.bitwise_or, _zero, bits=True),
     "bitxor": Kind(torch.bitwise_xor, _zero, bits=True),
 }
+
+
+def kind_of(name: str, dtype: DType) -> Kind | None:
+    """The kind of reduction of this name, for values of a dtype."""
+    kind = KINDS.get(name)
+    return replace(kind, join=dtype.in_order(kind.join)) if kind and kind.join in (_fmax, _fmin) else kind
+
+
 WITHOUT_EFFECT = ("batch", "enable_fadd2")  # how threads share the work
 HALVES = ("float16", "bfloat16")
 
@@ -114,8 +122,8 @@ def read_reduction(call: nodes.Call, scope: Scope) -> Reduction:
     source, target = (region(arg, call, scope) for arg in call.args[:2])
     name = call.args[2].value if isinstance(call.args[2], nodes.Text) else ""
     dim, clear = constant_option(call.args[3], call, scope), truth_option(call.args[4], call, scope)
-    kind, rank = KINDS.get(name), len(source.mins)
     given, dtype = scope.dtype(source.buffer.dtype), scope.dtype(target.buffer.dtype)
+    kind, rank = kind_of(name, dtype), len(source.mins)
     if kind is None or not 0 <= dim < rank:
         raise scope.unsupported(_("the reduction '{kind}' along dimension {dim}").format(kind=name, dim=dim))
     if "bool" in (given.kind, dtype.kind) or (kind.bits and not dtype.is_int):

@@ -43,7 +43,7 @@ def cummax(call: nodes.Call, scope: Scope) -> Runner:
 
 def _maximum(dtype: DType) -> tuple[Combine, float]:
     if dtype.is_int:
-        return torch.maximum, dtype.low
+        return dtype.in_order(torch.maximum), dtype.low
     if dtype.name == "float64":  # by comparison, where a NaN on the left stays and one on the right is ignored
         return lambda x, y: torch.where(x < y, y, x), float("-inf")
     return torch.fmax, float("-inf")
