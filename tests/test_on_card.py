@@ -4,16 +4,17 @@ import json
 
 import pytest
 import torch
-from kernels import capture_of, vector_add
+from kernels import capture_of, json_of, vector_add
 
 from grader import catalog
+from grader.admit import admit
 from grader.gpu import hardware, targets
 from grader.gpu.hardware import Card, Compiler, Driver, Gpu
 from grader.judge import on_card
 from grader.judge.outcome import Broke, Ran
 from grader.judge.submission import Submission
 from grader.judge.tasks import find
-from grader.verdict import JudgeFailed, Outcome
+from grader.verdict import Finding, JudgeFailed, Outcome
 
 LAB = catalog.find("lab01_vector_add")
 KERNEL = LAB.kernel("vector_add")
@@ -25,7 +26,7 @@ H200 = Card("NVIDIA H200", 141 * 2**30, (9, 0))
 def session(tmp_path, *lines: dict, status: int | None = 0, console: str = "") -> on_card.Session:
     torch.save(torch.ones(4), tmp_path / "x.pt")
     (tmp_path / "report.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return on_card._read(tmp_path, status, console)
+    return on_card._read(tmp_path, status, console, lambda shape, text: Finding(f"{shape}: {text}"))
 
 
 RAN = {"ran": ONE.name, "file": "x.pt"}
@@ -115,3 +116,19 @@ def test_a_card_judges_only_if_driver_torch_and_compiler_can_use_it():
         Gpu(Driver("580", (13, 0), (Card("T4", 1, (7, 5)),)), (13, 0), FIT.compiler),
     ):
         assert hardware.judging_card(unfit) is None
+
+
+def test_what_the_compiler_says_is_said_of_its_shape(tmp_path):
+    found = session(tmp_path, {"uncompilable": "no layout", "shape": MANY.name}, RAN, DONE)
+    assert isinstance(found.results(ONE)[0], Ran)
+    (broke,) = found.results(MANY)
+    assert broke.finding.message == f"{MANY.name}: no layout"
+
+
+def test_a_compilers_words_become_the_students():
+    text = json_of(vector_add.get_tir(**ONE.sizes))
+    admitted = admit(text, KERNEL, ONE)
+    finding = on_card._uncompilable("Check failed: something new about buffer2", admitted, lambda line: None)
+    assert "something new" in finding.message
+    assert "can't compile" in finding.message
+    assert finding.advice

@@ -380,6 +380,13 @@ class _Operators:
                 self.line,
                 _("A is M×K, B is K×N and C is M×N, unless transpose_A or transpose_B is set."),
             )
+        dtypes = [tile.buffer.dtype for tile in (a, b, c)]
+        if not any(set(dtypes[:2]) <= set(factors) for factors in nodes.MULTIPLIED.get(dtypes[2], ())):
+            raise Refused(
+                _("no tensor core multiplies {a} by {b} into {c}").format(a=dtypes[0], b=dtypes[1], c=dtypes[2]),
+                self.line,
+                _("Give A and B one dtype, and sum in float32 (in int32 if they are int8)."),
+            )
 
     def _copy(self, call: nodes.Call) -> None:
         """Where both shapes are known, the same loops on either side: dimensions of extent 1 count for nothing."""
@@ -414,6 +421,15 @@ class _Operators:
                 self.line,
                 _("The target has the source's shape without the dimension that is reduced."),
             )
+        for tile in (source, target):
+            if tile.buffer.scope == nodes.FRAGMENT and not _is_whole(tile):
+                raise Refused(
+                    _("T.reduce of a part of the fragment '{name}': TileLang would reduce all of it").format(
+                        name=tile.buffer.name
+                    ),
+                    self.line,
+                    _("Copy that part into a fragment of its own."),
+                )
 
     def _access(self, buffer: nodes.Buffer, access: str) -> None:
         if buffer.storage not in self.roles:
@@ -451,6 +467,11 @@ class _Operators:
 def _same(x: nodes.Expr, y: nodes.Expr) -> bool:
     both = isinstance(x, nodes.Const) and isinstance(y, nodes.Const)
     return x is y or (both and x.value == y.value)
+
+
+def _is_whole(tile: nodes.Region) -> bool:
+    starts = constants(tile.mins)
+    return starts is not None and not any(starts) and all(map(_same, tile.extents, tile.buffer.shape))
 
 
 def _extents(tile: nodes.Expr) -> str:

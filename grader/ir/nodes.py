@@ -41,6 +41,16 @@ ITEM_SIZE = {
     "float64": 8,
 }
 
+FLOAT8 = ("float8_e4m3", "float8_e4m3fn", "float8_e5m2")
+
+#: dtype of C -> dtypes of A and B for which there is an instruction that TileLang uses. 8-bit floats may mix.
+MULTIPLIED: dict[str, tuple[tuple[str, ...], ...]] = {
+    "float16": (("float16",), FLOAT8),
+    "float32": (("float16",), ("bfloat16",), ("float32",), FLOAT8),
+    "float64": (("float64",),),
+    "int32": (("int8",), ("uint8",)),
+}
+
 #: Binary operators, by the name of their TVM node, as they are printed.
 BINARY = {
     "Add": "+",

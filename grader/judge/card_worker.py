@@ -24,6 +24,7 @@ from grader.messages import _
 CANARY = 4096  # elements before and after an output that must stay as they are
 SETS = 3  # of inputs for timing
 SECONDS = 20.0
+MAX_MESSAGE = 20_000  # characters of what a compiler says
 
 
 def main() -> None:
@@ -50,8 +51,7 @@ class _Worker:
         launches: dict[str, Launch] = {}
         for name, compiled in compile_all(self.sources):
             if isinstance(compiled, Exception):
-                first = (str(compiled).splitlines() or [""])[0][:400]
-                self.say(problem=_("TileLang can't compile the kernel: {why}").format(why=first), shape=name)
+                self.say(uncompilable=str(compiled)[:MAX_MESSAGE], shape=name)
             else:
                 launches[name] = compiled
         # The timed shape comes last: an error there leaves the others' results standing.

@@ -20,6 +20,7 @@ import torch
 from grader.admit import Admitted
 from grader.catalog import Lab, Shape
 from grader.gpu import targets
+from grader.gpu.compile_errors import explain_text
 from grader.gpu.hardware import Card
 from grader.ir.nodes import Line
 from grader.judge.outcome import Broke, Ran
@@ -69,7 +70,9 @@ def launch(lab: Lab, task: Task, admitted: dict[str, Admitted], seed: str, locat
         }
         Path(folder, "job.json").write_text(json.dumps(job))
         status, console = _run_worker(folder)
-        return _read(Path(folder), status, console)
+        return _read(
+            Path(folder), status, console, lambda shape, text: _uncompilable(text, admitted[shape], locate)
+        )
 
 
 def _run_worker(folder: str) -> tuple[int | None, str]:
@@ -98,7 +101,16 @@ def _run_worker(folder: str) -> tuple[int | None, str]:
         return status, console.read().decode(errors="replace")
 
 
-def _read(folder: Path, status: int | None, console: str) -> Session:
+def _uncompilable(text: str, admitted: Admitted, locate: Locate) -> Finding:
+    """The compiler's words as a finding, with the student's line where one can be told."""
+    explained = explain_text(text, admitted.kernel)
+    places = [place for line in explained.lines if (place := locate(line)) is not None]
+    evidence = (explained.own_words,) if explained.known else ()
+    return Finding(explained.message, explained.advice, places[0] if places else None, evidence)
+
+
+def _read(folder: Path, status: int | None, console: str, explain: Callable[[str, str], Finding]) -> Session:
+    """``explain`` makes a finding of a shape's name and what the compiler said of the kernel there."""
     session = Session()
     report = folder / "report.jsonl"
     for line in report.read_text().splitlines() if report.exists() else []:
@@ -108,6 +120,8 @@ def _read(folder: Path, status: int | None, console: str) -> Session:
                 session.ran.setdefault(shape, []).append(Ran(output))
             case {"timed": dict(timing)}:
                 session.timing = timing
+            case {"uncompilable": str(text), "shape": str(shape)}:
+                session.problems[shape] = explain(shape, text)
             case {"problem": str(message), "shape": str(shape)}:
                 session.problems[shape] = Finding(message)
             case {"done": True}:

@@ -36,7 +36,7 @@ from grader.simulator.program import BOOKKEPT, Program, TileOp
 from grader.simulator.statements import ASSERTIONS, JUMPS, NO_EFFECT, compile_statement
 
 #: Elements that the blocks of a box have in their largest tile: more leave the cache.
-ELEMENTS = 1 << 17
+ELEMENTS = 1 << 18
 #: The part of the memory budget that a box may take.
 SHARE = 4
 #: A grid whose blocks differ at more places than these is walked block by block.

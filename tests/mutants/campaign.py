@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from grader import ir
 from grader.catalog import Shape
 from mutants.equivalents import Known, known
-from mutants.judging import UNSUPPORTED, Lazy, Verdict, judge, traced
+from mutants.judging import UNSUPPORTED, Kernels, Lazy, Verdict, judge, traced
 from mutants.operators import Mutant, mutants
 from mutants.tasks import Task
 
@@ -45,7 +45,7 @@ def named(task: Task) -> list[tuple[str, Mutant]]:
 def run(task: Task, chosen: slice = slice(None)) -> Iterator[Result]:
     """Judges a task's mutants, or some of them. Where a shape has no such place, its kernel stays right."""
     right = traced(task.name)
-    reference = judge(task, right)
+    reference = judge(task, right, batched=False)
     if reference.failed or reference.kind:
         raise AssertionError(f"the reference kernel {task.name} is wrong: {reference}")
     places = {name: {mutant.key: mutant for mutant in mutants(kernel)} for name, kernel in right.items()}
@@ -55,25 +55,25 @@ def run(task: Task, chosen: slice = slice(None)) -> Iterator[Result]:
             twin = places[shape.name].get(mutant.key)
             return right[shape.name] if twin is None else twin.make()
 
-        yield _explained(task, name, mutant, judge(task, Lazy(task, make)), reference)
+        yield _explained(task, name, mutant, Lazy(task, make), reference)
 
 
-def _explained(task: Task, name: str, mutant: Mutant, verdict: Verdict, reference: Verdict) -> Result:
-    entry = known(task.name, mutant.operator, name)
+def _explained(task: Task, name: str, mutant: Mutant, kernels: Kernels, reference: Verdict) -> Result:
+    verdict, entry = judge(task, kernels), known(task.name, mutant.operator, name)
     reason = problem = ""
     if verdict.failed:
         if entry is not None:
             problem = f"it fails, though it is said to be right: {entry.why}"
     elif verdict.kind == UNSUPPORTED:
         problem = "it is not judged"
+    elif entry is None and not mutant.independent:
+        problem = "it passes, and nobody knows why"
     else:
-        same = verdict.outputs == reference.outputs
-        if mutant.independent:
-            reason = INDEPENDENT
-        elif entry is not None:
-            reason, same = entry.why, same or not entry.same_outputs
-        else:
-            problem = "it passes, and nobody knows why"
-        if not (same or problem):
+        reason = INDEPENDENT if mutant.independent else entry.why
+        # A block at a time: as parts of another batch, torch may round a function otherwise.
+        alone = judge(task, kernels, batched=False)
+        if alone.failed:
+            problem = f"it fails a block at a time, though {reason}: {alone.evidence}"
+        elif alone.outputs != reference.outputs and (mutant.independent or entry.same_outputs):
             problem = f"its outputs differ, though {reason}"
     return Result(task.name, mutant, name, verdict, entry, reason, problem)

@@ -64,7 +64,7 @@ KNOWN = (
         OVERWRITTEN,
     ),
     Known(("linear_gelu",), "move into the loop", "added[0:32])  to the end", OVERWRITTEN),
-    Known(("online_softmax",), "move into the loop", "for n:", OVERWRITTEN),
+    Known(("online_softmax",), "move into the loop", "/ total[i]  to the end", OVERWRITTEN),
     Known(("online_softmax", *ATTENTIONS), "do a statement twice", "'max', 1, False)", MAX_TWICE),
     Known(
         ATTENTIONS,

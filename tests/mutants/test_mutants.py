@@ -90,5 +90,29 @@ def test_a_reduction_along_another_dimension_is_refused():
     )
     verdict = judge(task, {"tail": wrong.make()})
     assert verdict.failed
-    assert "reduction along dimension 0" in verdict.evidence
-    assert "8×40 into 8" in verdict.evidence
+    assert "8×40 along dimension 0 does not fit a target of 8" in verdict.evidence
+
+
+@pytest.mark.parametrize(
+    ("name", "operator", "text", "message"),
+    [
+        (
+            "matmul",
+            "a narrower dtype",
+            "a in bfloat16",
+            "no tensor core multiplies bfloat16 by float16",
+        ),
+        (
+            "matmul",
+            "a narrower dtype",
+            "c in bfloat16",
+            "float16 by float16 into bfloat16",
+        ),
+        ("softmax", "an index off by one", "top[0:8]  →  top[1:9]  in  T.reduce", "a part of the fragment 'top'"),
+    ],
+)
+def test_what_tilelang_does_not_compile_or_gets_wrong_is_refused(name, operator, text, message):
+    found = (mutant for place, mutant in named(TASKS[name]) if mutant.operator == operator and text in place)
+    verdict = judge(TASKS[name], {"tail": next(found).make()})
+    assert verdict.failed
+    assert message in verdict.evidence

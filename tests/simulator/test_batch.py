@@ -113,6 +113,13 @@ def test_clean_kernels(both, name):
     assert not both(CLEAN[name], ulps=8 if "attention" in name else 0).faults
 
 
+@pytest.mark.parametrize("elements", [512, 1 << 11])
+@pytest.mark.parametrize("name", CLEAN)
+def test_several_boxes(both, monkeypatch, name, elements):
+    monkeypatch.setattr("grader.simulator.batch.ELEMENTS", elements)
+    assert not both(CLEAN[name], ulps=8 if "attention" in name else 0).faults
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 400), st.sampled_from([1, 16, 48]))
 def test_any_vector(both, n, block):

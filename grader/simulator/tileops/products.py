@@ -35,14 +35,6 @@ STEP = 32  # bytes of an operand's row that one instruction multiplies, after wh
 CUT = -(1 << 13)  # the bits of a float32 that TF32 has
 
 SHARED = (nodes.SHARED, nodes.SHARED_DYNAMIC)
-FLOAT8 = ("float8_e4m3", "float8_e4m3fn", "float8_e5m2")
-#: dtype of C -> dtypes of A and B for which there is an instruction that TileLang uses. 8-bit floats may mix.
-MULTIPLIED: dict[str, tuple[tuple[str, ...], ...]] = {
-    "float16": (("float16",), FLOAT8),
-    "float32": (("float16",), ("bfloat16",), ("float32",), FLOAT8),
-    "float64": (("float64",),),
-    "int32": (("int8",), ("uint8",)),
-}
 
 
 def gemm(call: nodes.Call, scope: Scope) -> Runner:
@@ -125,7 +117,7 @@ def product_of(
 
     Both take matrices, or as many as a leading dimension says.
     """
-    if not any(a.name in pair and b.name in pair for pair in MULTIPLIED.get(c.name, ())):
+    if not any(a.name in pair and b.name in pair for pair in nodes.MULTIPLIED.get(c.name, ())):
         raise scope.unsupported(_("a matrix product of {a} and {b} into {c}").format(a=a.name, b=b.name, c=c.name))
     if c.name == "int32":
 
