@@ -56,7 +56,7 @@ def bool_tile(dtype, shape):
     "T.alloc_shared, alloc_fragment of bool, several a thread",
     dtypes=["bool"],
     shapes=[(16, 32), (12, 64)],
-    uncompilable="Cannot convert type boolx16 to CUDA type",
+    uncompilable="Cannot convert type to CUDA type",
 )
 def bool_tile_in_vectors(dtype, shape):
     return _bool_tile(dtype, shape)
