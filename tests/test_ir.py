@@ -294,3 +294,17 @@ def test_a_number_from_2_to_the_63_on_is_a_number():
         numbers = [part.value for part in nodes.walk(read.body) if isinstance(part, nodes.Const)]
         assert 2**63 + 5 in numbers
     assert "T.large_uint_imm(T.uint32(5), T.uint32(2147483648))" in str(tvm.ir.load_json(ir.write(kernel)))
+
+
+def test_two_kernels_in_one_function_are_said_to_be_two():
+    import tilelang.language as T
+
+    @T.prim_func
+    def main(X: T.Tensor((32,), "float32"), Y: T.Tensor((32,), "float32")):
+        with T.Kernel(1, threads=32) as _bx:
+            T.fill(X, 1)
+        with T.Kernel(1, threads=32) as _by:
+            T.fill(Y, 1)
+
+    with pytest.raises(ir.Malformed, match=r"several T\.Kernel"):
+        ir.read(json_of(main))

@@ -36,17 +36,19 @@ ITEM_SIZE = {
     "int32": 4,
     "uint32": 4,
     "float32": 4,
+    "custom[tfloat32]": 4,
     "int64": 8,
     "uint64": 8,
     "float64": 8,
 }
 
+TFLOAT32 = "custom[tfloat32]"  # a float32 whose lowest 13 bits count for nothing
 FLOAT8 = ("float8_e4m3", "float8_e4m3fn", "float8_e5m2")
 
 #: dtype of C -> dtypes of A and B for which there is an instruction that TileLang uses. 8-bit floats may mix.
 MULTIPLIED: dict[str, tuple[tuple[str, ...], ...]] = {
     "float16": (("float16",), FLOAT8),
-    "float32": (("float16",), ("bfloat16",), ("float32",), FLOAT8),
+    "float32": (("float16",), ("bfloat16",), ("float32",), (TFLOAT32,), FLOAT8),
     "float64": (("float64",),),
     "int32": (("int8",), ("uint8",)),
 }

@@ -306,7 +306,7 @@ class _Reader:
     def _number(self, kind: str, data: dict[str, Any]) -> nodes.Const:
         dtype, value = self.dtype(data), data.get("value")
         if kind == "ir.FloatImm":
-            if type(value) not in (int, float) or not dtype.startswith(("float", "bfloat")):
+            if type(value) not in (int, float) or not dtype.startswith(("float", "bfloat", "custom")):
                 self.refuse(_("a number of the IR can't be read"))
             if type(value) is int and abs(value) > 2**63:
                 self.refuse(_("a number of the IR is too large"))
@@ -501,7 +501,7 @@ class _Reader:
         var, value = self.ref(data, "var"), self.ref(data, "value")
         if self.graph.type_of(var) != "tirx.Var" or self.graph.type_of(value) != "tirx.BufferLoad":
             return False
-        name, _x, lanes = str(self.graph.data(var).get("dtype")).rpartition("x")
+        name, _x, lanes = str(self.fields(var, "tirx.Var").get("dtype")).rpartition("x")
         return name in nodes.ITEM_SIZE and lanes.isdecimal()
 
     def _for(self, data: dict[str, Any]) -> nodes.Stmt:
@@ -628,6 +628,10 @@ class _Reader:
             var = self.var(self.ref(data, "loop_var"))
             grid.append(nodes.Grid(var, axis, self.expr(self.ref(data, "extent"))))
             index = self.ref(data, "body")
+        if not grid and self.graph.type_of(index) == "tirx.SeqStmt":
+            self.refuse(
+                _("the function has several T.Kernel blocks, or code around one: it must have one, and no more")
+            )
         if not grid:
             self.refuse(_("the kernel has no T.Kernel block"))
         return tuple(grid), index

@@ -86,7 +86,7 @@ class _Writer:
         if dtype == "uint64" and value >= 2**63:
             halves = [self.number("uint32", int(value) & 0xFFFFFFFF), self.number("uint32", int(value) >> 32)]
             return self._call(nodes.LARGE_NUMBER, dtype, halves, self.empty_map)
-        kind = "ir.FloatImm" if dtype.startswith(("float", "bfloat")) else "ir.IntImm"
+        kind = "ir.FloatImm" if dtype.startswith(("float", "bfloat", "custom")) else "ir.IntImm"
         number = float(value) if kind == "ir.FloatImm" else int(value)
         return self.add(kind, {"span": self.none, "dtype": dtype, "value": number})
 

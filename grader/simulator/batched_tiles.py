@@ -214,7 +214,7 @@ def copy(call: nodes.Call, scope: Scope) -> Runner:
     program = scope.program
     program.note_read(source.array)
     program.note_write(target.array)
-    same = source.array.dtype.held == target.array.dtype.held
+    same = source.array.dtype.is_like(target.array.dtype)
     convert = cast(source.array.dtype, target.array.dtype)
     decode, encode = source.array.dtype.decode, target.array.dtype.encode
     meter, line = program.meter, scope.line

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from grader.ir.nodes import ITEM_SIZE
+from grader.ir.nodes import ITEM_SIZE, TFLOAT32
 from grader.simulator import unsigned
 
 Value = Any  # a torch.Tensor, or a Python int or bool
@@ -92,8 +92,14 @@ class DType:
             return _to_float8(value, self.held).view(torch.uint8)
         return value.to(self.raw)
 
+    def is_like(self, other: "DType") -> bool:
+        """Are both the same type, maybe by two names, so that values move without a conversion?"""
+        return self.held == other.held and (self.name == TFLOAT32) == (other.name == TFLOAT32)
+
     def settle(self, value: torch.Tensor) -> torch.Tensor:
         """The result of an operation in the carrier, rounded or wrapped to the dtype."""
+        if self.name == TFLOAT32:
+            return _to_tfloat32(value)
         if self.raw == self.carrier:
             return value
         if self.kind == "float":
@@ -125,6 +131,13 @@ def _to_float8(value: torch.Tensor, held: torch.dtype) -> torch.Tensor:
     return value.clamp(-limit, limit).to(held)
 
 
+def _to_tfloat32(value: torch.Tensor) -> torch.Tensor:
+    """Rounded to 10 bits of the fraction, halves away from zero, as CUTLASS's tfloat32_t does it."""
+    bits = value.contiguous().view(torch.int32)
+    rounded = ((bits + (1 << 12)) & -(1 << 13)).view(torch.float32)
+    return torch.where(value.isfinite(), rounded, value)
+
+
 def _same(name: str, kind: str, dtype: torch.dtype) -> DType:
     return DType(name, kind, dtype, dtype, dtype, ITEM_SIZE[name])
 
@@ -141,6 +154,7 @@ DTYPES: dict[str, DType] = {
         _same("bfloat16", "float", torch.bfloat16),
         _same("float32", "float", torch.float32),
         _same("float64", "float", torch.float64),
+        _same(TFLOAT32, "float", torch.float32),
         DType("uint8", "uint", torch.uint8, torch.uint8, torch.int64, 1),
         DType("uint16", "uint", torch.uint16, torch.int16, torch.int64, 2),
         DType("uint32", "uint", torch.uint32, torch.int32, torch.int64, 4),

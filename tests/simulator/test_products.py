@@ -147,3 +147,27 @@ def test_a_half_accumulator_is_rounded_after_each_instruction(simulate):
         z = torch.zeros(32, 32).half()
         simulate(product(dtype, "float16"), x.to(held), y.to(held), z)
         assert torch.equal(z, torch.full_like(z, 2052.0))
+
+
+def test_tfloat32_is_rounded_when_it_is_stored_and_exact_after(simulate):
+    @T.prim_func
+    def main(A: T.Tensor((32, 32), "float32"), B: T.Tensor((32, 32), "float32"), C: T.Tensor((32, 32), "float32")):
+        with T.Kernel(1, threads=128) as _bx:
+            a = T.alloc_shared((32, 32), T.tfloat32)
+            b = T.alloc_shared((32, 32), T.tfloat32)
+            c = T.alloc_fragment((32, 32), "float32")
+            T.copy(A, a)
+            T.copy(B, b)
+            T.clear(c)
+            T.gemm(a, b, c)
+            T.copy(c, C)
+
+    # Ten bits of the fraction: halves go away from zero, what is less than half an ulp is lost.
+    values = [1.0, 1 + 2**-10, 1 + 2**-11, -(1 + 2**-11), 1 + 2**-12, float("inf"), 2**-130]
+    rounded = [1.0, 1 + 2**-10, 1 + 2**-10, -(1 + 2**-10), 1.0, float("inf"), 2**-130]
+    a, c = torch.zeros(32, 32), torch.zeros(32, 32)
+    a[: len(values), 0] = torch.tensor(values)
+    b = torch.zeros(32, 32)
+    b[0, 0] = 1.0
+    simulate(main, a, b, c)
+    assert c[: len(values), 0].tolist() == rounded

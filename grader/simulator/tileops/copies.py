@@ -71,7 +71,7 @@ def _move(source_side: "Side", target_side: "Side", base: Tile, call: nodes.Call
             )
     program.note_read(source.array)
     program.note_write(target.array)
-    same = source.array.dtype.held == target.array.dtype.held
+    same = source.array.dtype.is_like(target.array.dtype)
     convert = cast(source.array.dtype, target.array.dtype)
     moved = program.counters.copies(source.memory.scope, target.memory.scope)
     guarded, size = program.counters.guards(), source.array.dtype.size

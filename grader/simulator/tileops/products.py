@@ -141,7 +141,7 @@ def product_of(
     def wide(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor | None) -> torch.Tensor:
         return x @ y if z is None else _accumulate(z, x, y)
 
-    return tf32 if a.name == "float32" else lambda values: values.to(c.carrier), wide
+    return tf32 if a.name in ("float32", nodes.TFLOAT32) else lambda values: values.to(c.carrier), wide
 
 
 def _accumulate(z: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
