@@ -139,7 +139,7 @@ def test_code_outside_the_kernel_block_is_refused():
     tail[1]["data"]["block"] = start + 3
     tail[2]["data"]["body"] = start + 4
     document["root_index"] = start + 5
-    with pytest.raises(Refused, match=r"no T\.Kernel block|outside its"):
+    with pytest.raises(Refused, match=r"no T\.Kernel block|several T\.Kernel blocks|outside its"):
         admit(json.dumps(document), ADD, SHAPE)
 
 

@@ -208,7 +208,7 @@ class _Update:
         array, dtype, combine = self.access.array, self.dtype, self.atomic.combine
         elements, group = position.unique(return_inverse=True)
         now = dtype.decode(array.flat[elements])
-        if compared := dtype.is_uint64 and combine in (torch.maximum, torch.minimum):
+        if compared := dtype.is_uint64 and combine in (_larger, _smaller):
             now, values = unsigned.ordered(now), unsigned.ordered(values)
         order = group.argsort(stable=True)
         counts = group.bincount()
