@@ -153,7 +153,7 @@ def test_traffic_and_its_bounds_are_told_in_the_terminal_and_as_a_page():
         "tensor cores",
         "no tensor cores for float16",
         "4 blocks of 128 threads",
-        "512 B, 1.5 KiB",
+        "512 B, up to 1.5 KiB",
         "401.9 FLOP",
     )
     for text in (roofline.plain(COUNTED), roofline.page(COUNTED)):

@@ -96,9 +96,15 @@ def _tables(counted: Counted) -> list[_Rows]:
         operations = tuple((_kind(item.kind), item.dtype, f"{item.count:,}") for item in traffic.operations)
         tables.append(_Rows(_("Operations"), (_("kind"), _("of"), _("count")), operations))
     if counted.cards:
-        columns = (_("card"), _("if nothing is cached"), _("limited by"), _("if all is cached"), _("limited by"))
+        columns = (
+            _("card"),
+            _("if each byte comes once"),
+            _("limited by"),
+            _("if no cache helps"),
+            _("limited by"),
+        )
         cards = tuple(_card(card, traffic) for card in counted.cards)
-        tables.append(_Rows(_("The least time, by datasheet"), columns, cards))
+        tables.append(_Rows(_("How fast a card could be, by its datasheet"), columns, cards))
     return tables
 
 
@@ -128,7 +134,7 @@ def _card(card: CardBounds, traffic: Traffic) -> tuple[str, ...]:
     if card.asked is None or card.distinct is None:
         return card.card, card.lacking, "", "", ""
     cells = [card.card]
-    for bound in (card.asked, card.distinct):
+    for bound in (card.distinct, card.asked):
         cells += [_bound(bound), _limit(bound)]
     return tuple(cells)
 
@@ -151,7 +157,7 @@ def _sentences(counted: Counted) -> list[str]:
             shared=size(traffic.shared),
             staged=""
             if traffic.staged == traffic.shared
-            else _(", {size} with the pipeline's stages").format(size=size(traffic.staged)),
+            else _(", up to {size} with the pipeline's stages").format(size=size(traffic.staged)),
         )
     ]
     if traffic.intensity is not None and traffic.distinct_intensity is not None:
@@ -170,8 +176,9 @@ def _sentences(counted: Counted) -> list[str]:
     if counted.cards:
         said.append(
             _(
-                "The second time is the roof for tensors that no cache holds from before. How near a kernel comes "
-                "is up to caches and to the order of blocks; launching and waiting take time that is in neither."
+                "The first time is the roof: no kernel that starts with cold caches is faster. In the second, "
+                "every byte that a block asks for comes from memory, as if there were no cache; a real kernel is "
+                "between the two, or slower. Launching and waiting are in neither: small shapes say little."
             )
         )
     return said

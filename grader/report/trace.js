@@ -372,7 +372,7 @@ function tilelabTrace(root, data) {
         drawValues(item.values, picture, data.buffers[item.number].range, item.whole ? [] : touches, colours);
         const range = data.buffers[item.number].range;
         const parts = [];
-        if (range[0] !== range[1]) parts.push(number(range[0]) + " … " + number(range[1]));
+        if (range[0] !== range[1]) parts.push(fill(words.range, { low: number(range[0]), high: number(range[1]) }));
         if (Math.max(...picture.every) > 1) {
           parts.push(fill(words.every, { rows: picture.every[0], columns: picture.every[1] }));
         }

@@ -75,6 +75,7 @@ def page_data(trace: BlockTrace) -> dict[str, object]:
             "next": _("next step"),
             "slider": _("step"),
             "unwritten": _("nothing written yet"),
+            "range": _("{low} … {high} over all steps"),
             "every": _("one of every {rows} × {columns} elements is shown"),
             "has": _("with {values}"),
             "earlier": _("grey: touched in an earlier step"),

@@ -11,7 +11,7 @@ from grader.report import trace_words as words
 from grader.report.text import describe, printable
 from grader.verdict.trace import BlockTrace, Step, Touch
 
-MOST_ROWS, MOST_COLUMNS = 16, 12  # of a tile whose values are printed
+MOST_ROWS, MOST_COLUMNS = 16, 6  # of a tile whose values are printed: a line fits 80 columns
 
 
 def show(trace: BlockTrace, console: Console) -> None:

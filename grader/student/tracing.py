@@ -32,7 +32,7 @@ def show_trace(
     try:
         at = shape_of(wanted, shape)
         sources = cells()
-        given = functools.partial(kernel, **schedule) if schedule else kernel
+        given = _with(kernel, schedule, name)
         found = trace_kernel(given, wanted, at, {source.file for source in sources}.__contains__)
         capture = Capture(lab.id, lab.version, (found,), tuple(sources), sandbox="notebook")
         trace = block_trace(capture, lab, name, at, block)
@@ -47,13 +47,29 @@ def show_trace(
         trace_text.show(trace, Console())
 
 
+def _with(kernel: Any, schedule: Mapping[str, Any], name: str) -> Any:
+    """The kernel with arguments of its own. Raises Unusable if it doesn't take them."""
+    if not schedule:
+        return kernel
+    takes = list(kernel.signature.parameters) if hasattr(kernel, "signature") else None
+    unknown = [argument for argument in schedule if takes is not None and argument not in takes]
+    if unknown:
+        raise Unusable(
+            Finding(
+                _("'{kernel}' takes no '{argument}'.").format(kernel=name, argument=unknown[0]),
+                _("It takes: {known}.").format(known=", ".join(takes)),
+            )
+        )
+    return functools.partial(kernel, **schedule)
+
+
 def block_trace(capture: Capture, lab: Lab, name: str, shape: Shape, block: tuple[int, ...]) -> BlockTrace:
     """What a block of a captured kernel does at ``shape``. Raises Unusable."""
     if not isinstance(block, tuple) or not 1 <= len(block) <= 3 or not all(type(index) is int for index in block):
         raise Unusable(
             Finding(
                 _("'{block}' is no block.").format(block=block),
-                _("Name its indices, x first, for instance block=(0, 1)."),
+                _("Name its indices, x first: block=(0, 1), or block=(3,) where the grid has one dimension."),
             )
         )
     return Submission(capture, only(lab, name, shape), None, SEED).trace(name, shape, block)
