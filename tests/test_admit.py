@@ -570,3 +570,51 @@ def test_tiles_that_do_not_fit_are_refused():
         changed = replace(kernel, body=rewrite(kernel.body, edit))
         with pytest.raises(Refused, match=match):
             admit(ir.write(changed), ADD, SHAPE)
+
+
+def test_a_while_loop_on_shared_memory_needs_a_barrier():
+    """Without one, over half of the elements were wrong on an H200, and a flag in shared memory hung it."""
+
+    def looped(barrier: bool, flag: bool):
+        @T.macro
+        def inside(A, B, C, bx):
+            tile = T.alloc_shared((256,), "float32")
+            count = T.alloc_shared((1,), "int32")
+            own = T.alloc_fragment((256,), "float32")
+            n = T.alloc_var("int32")
+            n = 0
+            T.clear(count)
+            T.copy(A[bx * 256 : bx * 256 + 256], tile)
+            while (count[0] if flag else n) < 3:
+                for i in T.Parallel(256):
+                    own[i] = tile[255 - i]
+                T.copy(own, tile)
+                n += 1
+                count[0] = n
+                if barrier:
+                    T.sync_threads()
+            T.copy(tile, C[bx * 256 : bx * 256 + 256])
+
+        return json_of(add_kernel(inside))
+
+    assert admit(looped(barrier=True, flag=False), ADD, SHAPE)
+    with pytest.raises(Refused, match="no barrier between its turns"):
+        admit(looped(barrier=False, flag=False), ADD, SHAPE)
+    with pytest.raises(Refused, match="asks for memory that it also writes"):
+        admit(looped(barrier=True, flag=True), ADD, SHAPE)
+
+
+def test_while_loops_of_iterations_are_their_own():
+    @T.macro
+    def inside(A, B, C, bx):
+        tile = T.alloc_shared((256,), "float32")
+        n = T.alloc_var("int32")
+        for i in T.Parallel(256):
+            n = 0
+            tile[i] = A[bx * 256 + i]
+            while n < 3:
+                tile[i] = tile[i] * 2.0
+                n += 1
+            C[bx * 256 + i] = tile[i]
+
+    assert admit(json_of(add_kernel(inside)), ADD, SHAPE)

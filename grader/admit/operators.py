@@ -4,6 +4,7 @@ A list of what is known to be safe, not of what is known to be dangerous: an ope
 refused by name. Strings reach the generated source as text, so they may only be exact entries of a list.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from grader.admit.refusal import Refused
@@ -195,6 +196,7 @@ class _Operators:
     def __init__(self, roles: dict[nodes.Storage, tuple[str, Role]], line: nodes.Line | None) -> None:
         self.roles = roles
         self.line = line
+        self.in_parallel = 0  # T.Parallel loops around this place
 
     def marks(self, kernel: nodes.Kernel) -> None:
         """What the kernel's annotations say of its buffers."""
@@ -254,17 +256,22 @@ class _Operators:
                     self.expr(expr)
             case nodes.For(annotations=annotations):
                 self._options(annotations, LOOP_OPTIONS)
+            case nodes.While() if not self.in_parallel:
+                self._while(stmt)
             case nodes.Hint(key=key, value=value) if not 1 <= value <= HINTS.get(key, 0):
                 raise Refused(
                     _("the hint '{key}' is not admitted, or its value is odd").format(key=key), self.line
                 )
             case nodes.Swizzle(kind=kind, size=size) if kind not in SWIZZLES or not 1 <= size <= 64:
                 raise Refused(_("the kernel's swizzle is not one of TileLang's"), self.line)
+        parallel = isinstance(stmt, nodes.For) and stmt.kind == nodes.PARALLEL
+        self.in_parallel += parallel
         for child in nodes.children(stmt):
             if isinstance(child, nodes.Stmt):
                 self.stmt(child)
             elif not isinstance(stmt, nodes.Evaluate | nodes.Store):
                 self.expr(child)
+        self.in_parallel -= parallel
 
     def expr(self, expr: nodes.Expr) -> None:
         match expr:
@@ -294,6 +301,29 @@ class _Operators:
         for child in nodes.children(expr):
             self.expr(child)
 
+    def _while(self, loop: nodes.While) -> None:
+        """TileLang puts no barrier between the turns of a ``while``, as it does between those of a ``for``.
+
+        Seen on an H200: with tiles in shared memory threads then overtake one another, and a condition on memory
+        that a thread writes may never be read again.
+        """
+        written = {buffer.storage for buffer in _written(loop.body) if buffer.scope not in _OWN_MEMORY}
+        shared = any(storage.scope in (nodes.SHARED, nodes.SHARED_DYNAMIC) for storage in written)
+        asked = {part.buffer.storage for part in nodes.walk(loop.condition) if isinstance(part, nodes.Load)}
+        if asked & written:
+            raise Refused(
+                _("a while loop asks for memory that it also writes, which other threads may be doing just then"),
+                self.line,
+                _("Count with a variable of T.alloc_var, or use 'for ... in T.serial(...)' with a break."),
+            )
+        body = loop.body.body if isinstance(loop.body, nodes.Seq) else (loop.body,)
+        if shared and not (body and _is_barrier(body[-1])):
+            raise Refused(
+                _("a while loop works on shared memory, and TileLang puts no barrier between its turns"),
+                self.line,
+                _("Use 'for ... in T.serial(...)' or T.Pipelined, or end the loop with T.sync_threads()."),
+            )
+
     def _pointed(self, call: nodes.Call) -> None:
         access, numbers = POINTED[call.op]
         self._options(call.annotations, frozenset())
@@ -309,6 +339,8 @@ class _Operators:
         if len(rest) > numbers:
             self._refuse_operator(call.op)
         for argument in rest:
+            if access is READ and not (isinstance(argument, nodes.Const) and type(argument.value) is int):
+                self._refuse_operator(call.op)  # a number of elements, or a memory order
             self.expr(argument)
 
     def _pointer(self, node: nodes.Expr, access: str, call: nodes.Call) -> None:
@@ -462,6 +494,32 @@ class _Operators:
             self.line,
             _("Write the kernel with tile operations (T.copy, T.gemm, T.fill, T.reduce_*, T.Parallel)."),
         )
+
+
+#: Memory that no other thread touches: fragments, too, are each thread's registers.
+_OWN_MEMORY = (nodes.FRAGMENT, nodes.LOCAL, nodes.VARIABLE, nodes.REDUCER)
+
+
+def _written(body: nodes.Stmt) -> Iterator[nodes.Buffer]:
+    """The buffers that a statement writes, as far as its tile operations and stores say."""
+    for part in nodes.walk(body):
+        match part:
+            case nodes.Store(buffer=buffer):
+                yield buffer
+            case nodes.Call(op=op, args=args) if op in TILE_OPS:
+                for region, access in zip(args, TILE_OPS[op].regions, strict=False):
+                    if access != READ and isinstance(region, nodes.Region):
+                        yield region.buffer
+            case nodes.Call(op=op, args=(nodes.Call(args=(nodes.Load(buffer=buffer), *_)), *_)) if op in POINTED:
+                if POINTED[op][0] != READ:
+                    yield buffer
+
+
+def _is_barrier(stmt: nodes.Stmt) -> bool:
+    match stmt:
+        case nodes.Evaluate(value=nodes.Call(op=op, args=(nodes.Text(value=scope),))):
+            return op == BARRIER and scope in BARRIER_SCOPES
+    return False
 
 
 def _same(x: nodes.Expr, y: nodes.Expr) -> bool:

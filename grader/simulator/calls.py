@@ -119,7 +119,11 @@ def _of_several(node: nodes.Call, scope: Scope) -> Code:
     """``T.any_of`` and ``T.all_of``: of so many elements of a row, from one on."""
     first = pointee(node.args[0]) if len(node.args) == 2 else None
     count = node.args[1] if first is not None else None
-    if not isinstance(count, nodes.Const) or not 1 <= count.value <= MOST_OF_SEVERAL:
+    if (
+        not isinstance(count, nodes.Const)
+        or type(count.value) is not int
+        or not 1 <= count.value <= MOST_OF_SEVERAL
+    ):
         raise scope.unsupported(_("the operator '{op}' of these operands").format(op=node.op))
     *front, last = first.indices
     found = None
@@ -135,7 +139,7 @@ def _of_several(node: nodes.Call, scope: Scope) -> Code:
     return found
 
 
-MOST_OF_SEVERAL = 1024
+MOST_OF_SEVERAL = 256  # each is a level of the expression
 
 _SPECIAL = frozenset({"tirx.bitwise_not", "tirx.ldexp"})
 

@@ -67,6 +67,7 @@ ATOMICS: dict[str, Atomic] = {
     "tl.atomic_load_elem_op": Atomic(None, returns=True),
 }
 POINTER = "tl.access_ptr"
+SPELL = 256  # turns of updates of one element that are paid for, and timed, together
 
 
 def is_element_atomic(node: nodes.Expr | nodes.Stmt) -> bool:
@@ -216,14 +217,17 @@ class _Update:
         rank[order] = torch.arange(len(group)) - (counts.cumsum(0) - counts).repeat_interleave(counts)
         before = torch.empty_like(values)
         most = int(counts.max())
-        self.access.program.meter.spend(self.access.line, most << 10)
+        meter = self.access.program.meter
+        meter.spend(self.access.line, most << 10)
         if most > len(values) // 8 and not self.atomic.returns and combine is not _replace:
             now = self._accumulate(now, group, values)
             array.flat[elements] = dtype.encode(unsigned.ordered(now) if compared else now)
             return before
         # Turn by turn: in each, no two iterations have the same element.
         by_rank = rank.argsort(stable=True)
-        for lanes in by_rank.split(rank.bincount().tolist()):
+        for turn, lanes in enumerate(by_rank.split(rank.bincount().tolist())):
+            if turn % SPELL == 0:
+                meter.spend(self.access.line, SPELL)
             own = group[lanes]
             before[lanes] = now[own]
             now[own] = dtype.settle(combine(now[own], values[lanes]))

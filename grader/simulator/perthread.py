@@ -7,7 +7,9 @@ between threads becomes an array with the threads as leading dimensions. Loops a
 all threads stay around the statements in them, so that tile operations and barriers may stand between these.
 
 One statement is done by all threads before the next one begins. For shared memory the compiler makes that so, by
-barriers of its own; what threads hand over in global memory from statement to statement is not checked for races.
+barriers of its own, but for three gaps, where races are not seen here: between the turns of a ``while`` (admission
+refuses what may meet there), between atomic operations and what reads their sum, and in global memory, which
+threads hand over from statement to statement without any barrier, T.Parallel and tile operations included.
 """
 
 from dataclasses import replace

@@ -1,5 +1,6 @@
 """Statements of the IR, compiled once into Python closures over a State."""
 
+import contextlib
 from collections.abc import Callable
 
 import torch
@@ -288,6 +289,8 @@ def _for(node: nodes.For, scope: Scope) -> Runner:
         raise scope.unsupported(_("a loop over something that is no integer"))
     start, stop, meter, line, wrap = low.run, extent.run, scope.program.meter, scope.line, dtype.wrap
     number = extent.dtype.number
+    # TileLang makes ``for (i = 0; i < extent; ++i)`` of it: what the extent reads may change from turn to turn.
+    changes = any(isinstance(part, nodes.Load) for part in nodes.walk(node.extent))
     if scope.nest is None:
         start, stop = scope.program.decided(start), scope.program.decided(stop)
     varies = low.varies and scope.nest is not None
@@ -303,32 +306,43 @@ def _for(node: nodes.For, scope: Scope) -> Runner:
 
     def run(state: State) -> None:
         first = start(state)
+        turn, turns = 0, number(stop(state))
         try:
-            for value in range(first, first + number(stop(state))):
+            while turn < turns:
                 meter.spend(line)
-                state.vars[slot] = wrap(value)
-                try:
+                state.vars[slot] = wrap(first + turn)
+                turn += 1
+                with contextlib.suppress(_Continue):
                     body(state)
-                except _Continue:
-                    continue
+                if changes:
+                    turns = number(stop(state))
         except _Break:
             pass
 
     def run_in_nest(state: State) -> None:
-        first, count = start(state), stop(state)
+        first, counts = start(state), extents(state)
+        first = first.clone() if isinstance(first, torch.Tensor) else first  # it may be a view of memory
         turns = _Turns(state, program)
-        counts = count if isinstance(count, torch.Tensor) else torch.full((1,) * scope_rank, count)
-        if extent.dtype.is_uint64:  # from 2**63 on
-            counts = torch.where(counts < 0, unsigned.HIGHEST, counts)
-        for step in range(int(counts.max())):
+        step = 0
+        while turns.begin(counts > step):
             meter.spend(line, nest.iterations)
-            if not turns.begin(counts > step):
-                break
             shifted = first + step
             state.vars[slot] = dtype.settle(shifted) if isinstance(shifted, torch.Tensor) else wrap(shifted)
             body(state)
             turns.end()
+            step += 1
+            if changes:
+                state.mask = turns.inside
+                counts = extents(state)
         turns.over()
+
+    def extents(state: State) -> torch.Tensor:
+        count = stop(state)
+        if not isinstance(count, torch.Tensor):
+            return torch.full((1,) * scope_rank, count)
+        if extent.dtype.is_uint64:  # from 2**63 on
+            return torch.where(count < 0, unsigned.HIGHEST, count)
+        return count.clone()
 
     nest, scope_rank, program = scope.nest, scope.rank, scope.program
     return run_in_nest if nest is not None and (low.varies or extent.varies or _jumps(node.body)) else run

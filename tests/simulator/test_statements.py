@@ -256,3 +256,31 @@ def test_constants_that_have_a_name(simulate):
     more = torch.tensor(0.5).exp() + 1.0
     assert torch.allclose(y, x * 0.5 + more * 0.5 + 2.0)
     assert torch.equal(z, torch.full((8,), -0.5))
+
+
+def test_a_loops_extent_is_looked_at_before_every_turn(simulate):
+    """As in C: for (i = 0; i < n; ++i), with n from memory. On an H200 the first gives 5, too."""
+
+    @T.prim_func
+    def main(Y: T.Tensor((1,), "int32"), Z: T.Tensor((8,), "int32")):
+        with T.Kernel(1, threads=32) as _bx:
+            n = T.alloc_var("int32")
+            m = T.alloc_var("int32")
+            n = 8
+            m = 0
+            for _k in T.serial(n):
+                n = n - 1
+                m = m + 1
+            Y[0] = m + 1
+            for i in T.Parallel(8):
+                n = i
+                m = 0
+                for _k in T.serial(n):
+                    n = n - 1
+                    m = m + 1
+                Z[i] = m
+
+    y, z = torch.zeros(1, dtype=torch.int32), torch.zeros(8, dtype=torch.int32)
+    simulate(main, y, z)
+    assert y.item() == 5
+    assert z.tolist() == [0, 1, 1, 2, 2, 3, 3, 4]
