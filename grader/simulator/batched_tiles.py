@@ -14,6 +14,7 @@ import torch
 from grader.ir import nodes
 from grader.simulator.counters import told
 from grader.simulator.dtypes import DTYPES, cast
+from grader.simulator.elements import _injective
 from grader.simulator.expressions import Affine, Scope, State, compile_expression
 from grader.simulator.faults import NotBatched
 from grader.simulator.memory import FULL, Memory, Window, row_major
@@ -144,7 +145,9 @@ class BatchedTile:
         array, memory = self.array, self.memory
         number = state.block_number
         if memory.is_global:
-            if window.sizes[: len(lead)] != tuple(high - low for low, high in lead) or not _injective(window):
+            if window.sizes[: len(lead)] != tuple(high - low for low, high in lead) or not _injective(
+                window.sizes, list(window.strides)
+            ):
                 raise NotBatched  # several blocks write one element
             if not isinstance(number, int):
                 number = number[tuple(slice(low, high) for low, high in lead)]
@@ -179,17 +182,6 @@ class BatchedTile:
 
 def _blocks(lead: Lead) -> int:
     return prod(high - low for low, high in lead)
-
-
-def _injective(window: Window) -> bool:
-    """Are the window's elements surely different ones?"""
-    reach = 0
-    for stride, size in sorted(zip(window.strides, window.sizes, strict=True)):
-        if size > 1:
-            if stride <= reach:
-                return False
-            reach += stride * (size - 1)
-    return True
 
 
 # T.copy

@@ -7,6 +7,7 @@ import torch
 
 from grader.ir import nodes
 from grader.messages import _
+from grader.simulator.counters import told
 from grader.simulator.dtypes import Value
 from grader.simulator.expressions import Code, Scope, State
 from grader.simulator.memory import Array, Memory
@@ -14,15 +15,6 @@ from grader.simulator.observe import Runner, Where, positions
 from grader.simulator.program import Program, describe
 from grader.verdict import Location
 from grader.verdict.trace import BlockTrace, Number, Step, Touch, TracedBuffer
-
-SCOPES = {
-    nodes.GLOBAL: "global",
-    nodes.SHARED: "shared",
-    nodes.SHARED_DYNAMIC: "shared",
-    nodes.FRAGMENT: "fragment",
-    nodes.LOCAL: "local",
-    nodes.VARIABLE: "local",
-}
 
 
 class NoSuchBlock(ValueError):
@@ -150,9 +142,7 @@ class Recorder:
             chosen = own[0] if own else array
             self._buffers[memory] = (len(self._described), chosen)
             self._described.append(
-                TracedBuffer(
-                    chosen.buffer.name, SCOPES.get(memory.scope, memory.scope), chosen.dtype.name, chosen.shape
-                )
+                TracedBuffer(chosen.buffer.name, told(memory.scope), chosen.dtype.name, chosen.shape)
             )
         return self._buffers[memory]
 
