@@ -203,6 +203,10 @@ class Submission:
             self._on_card[name] = on_card.launch(self.lab, task, usable, self.seed, self._locate)
         return self._on_card[name]
 
+    def admitted(self, name: str, shape: Shape) -> Admitted | Finding:
+        """The kernel as it may be run at ``shape``, or why it may not."""
+        return self._admit(name, shape)
+
     def _known(self, name: str, shape: Shape) -> Admitted:
         found = self._admit(name, shape)
         if isinstance(found, Finding):
