@@ -45,8 +45,8 @@ def must_have() -> str:
             Finding(
                 _("NVIDIA's compute-sanitizer is not here."),
                 _(
-                    "It is a part of the CUDA toolkit (package cuda-sanitizer). Install it, and put it on the PATH or "
-                    "set CUDA_HOME; everything else works without it."
+                    "It is a part of the CUDA toolkit (package cuda-sanitizer). Install it, and put it on the "
+                    "PATH or set CUDA_HOME. All else works without it."
                 ),
             )
         )
