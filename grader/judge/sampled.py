@@ -14,7 +14,6 @@ from itertools import product
 from math import prod
 from multiprocessing.connection import Connection
 
-import numpy as np
 import torch
 
 from grader import simulator
@@ -22,6 +21,7 @@ from grader.admit import Admitted
 from grader.catalog import Kernel, Role, Shape
 from grader.ir import nodes
 from grader.judge import seeds, simulated
+from grader.judge.repeating import repeating
 from grader.judge.task import Task, Tensors
 from grader.messages import _
 from grader.simulator import FaultKind
@@ -31,8 +31,8 @@ SECONDS = 8.0  # for the corners, and again for the other blocks
 DRAWN = 4  # blocks, beside the corners
 STEPS = 500_000
 SCRATCH = 1 << 30  # bytes for the tiles of a block and for bookkeeping
-#: Up to this many bytes, inputs are those of the task. Larger ones are zeros, which take no memory until they are
-#: read: drawing them would take seconds.
+#: Up to this many bytes, parameters hold what the task draws. To draw more would take seconds and gigabytes: they
+#: repeat a short pattern then.
 LARGE = 256 * 2**20
 
 #: What a fault of these kinds depends on is where a kernel reads and writes. The others depend on values.
@@ -132,11 +132,8 @@ def _tensors(wanted: Kernel, task: Task, shape: Shape, seed: str, *, large: bool
     generator = seeds.generator(seed, task.kernel, shape.name, family)
     drawn = iter(()) if large else iter(task.inputs(family, shape, generator))
     return tuple(
-        next(drawn) if p.role is Role.IN and not large else _zeros(getattr(torch, p.dtype), p.sizes(shape))
+        next(drawn)
+        if p.role is Role.IN and not large
+        else repeating(getattr(torch, p.dtype), p.sizes(shape), generator)
         for p in wanted.parameters
     )
-
-
-def _zeros(dtype: torch.dtype, sizes: tuple[int, ...]) -> torch.Tensor:
-    """Zeros in memory that the system only makes where it is touched."""
-    return torch.from_numpy(np.zeros(prod(sizes) * dtype.itemsize, dtype=np.uint8)).view(dtype).view(sizes)
