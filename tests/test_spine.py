@@ -159,13 +159,20 @@ def test_judging_needs_neither_jupyter_nor_nbgrader_nor_tvm(notebook, tmp_path):
 def test_pytest_alone_runs_a_labs_file(notebook):
     file = ROOT / "grader" / "autograders" / "test_lab02_matmul.py"
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", str(file), "--device", "sim"]
-    wrong = notebook(LAB, MATMUL.replace("T.clear(C_tile)", "pass"))
+    wrong = notebook(LAB, MATMUL.replace('"float32"', '"float16"'))
     done = subprocess.run(
         [*command, "--submission", str(wrong)], capture_output=True, text=True, cwd=ROOT, check=False
     )
     assert done.returncode == 1, done.stderr
-    assert "before anything was written there" in done.stdout
+    assert "are wrong" in done.stdout
     assert "not assessed" in done.stdout
+
+
+def test_a_kernel_that_is_unclean_at_the_timed_shape_is_not_fast_on_any_card(notebook):
+    done = tilelab("check", notebook(LAB, MATMUL.replace("T.clear(C_tile)", "pass")), "--device", "sim", "--json")
+    fast = next(check for check in json.loads(done.stdout)["checks"] if check["name"] == "test_fast")
+    assert fast["outcome"] == "failed"
+    assert "before anything was written there" in fast["findings"][0]["message"]
 
 
 # The classroom

@@ -6,7 +6,7 @@ command line, nbgrader, and pytest itself::
     pytest grader/autograders/test_lab02_matmul.py --submission path/to/lab02_matmul.ipynb
 """
 
-from grader.autograders.run import judge_capture, judge_notebook, point_table
+from grader.autograders.run import judge_capture, judge_notebook, lab_of, point_table
 from grader.autograders.table import PointRow
 
-__all__ = ["PointRow", "judge_capture", "judge_notebook", "point_table"]
+__all__ = ["PointRow", "judge_capture", "judge_notebook", "lab_of", "point_table"]

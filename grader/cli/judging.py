@@ -8,6 +8,8 @@ import typer
 from rich.console import Console
 
 from grader import catalog
+from grader.cli.sanitizing import SanitizeOption
+from grader.cli.sanitizing import sanitize as run_sanitizer
 from grader.messages import _
 from grader.report import terminal
 from grader.verdict import Finding, Unusable, Verdict, to_json
@@ -33,12 +35,16 @@ def check(
     notebook: NotebookArgument,
     device: DeviceOption = Device.AUTO,
     lab: LabOption = None,
+    sanitize: SanitizeOption = False,
     json: JsonOption = False,
 ) -> None:
     """Judge a notebook: capture its kernels in the sandbox, then run the lab's checks."""
     from grader.autograders import judge_notebook
+    from grader.capture import capture_notebook
 
     which = lab_of(notebook, lab)
+    if sanitize:
+        run_sanitizer(lambda: capture_notebook(notebook, which), json)
     with working(_("Judging {notebook} ...").format(notebook=notebook.name), quiet=json):
         verdict = judge_notebook(notebook, which.id, device=device)
     _finish(verdict, json)
@@ -74,12 +80,15 @@ def judge(
     file: Annotated[Path, typer.Argument(help="A capture, from 'tilelab capture'.", show_default=False)],
     device: DeviceOption = Device.AUTO,
     official: Annotated[bool, typer.Option(help="As the official run does (instructors).")] = False,
+    sanitize: SanitizeOption = False,
     json: JsonOption = False,
 ) -> None:
     """Judge captured kernels. No code of the notebook's is run, and no Jupyter is needed."""
     from grader.autograders import judge_capture
     from grader.capture import read_capture
 
+    if sanitize:
+        run_sanitizer(lambda: read_capture(file), json)
     captured = read_capture(file)
     with working(_("Judging {file} ...").format(file=file.name), quiet=json):
         verdict = judge_capture(captured, device=device, official_run=official)

@@ -32,68 +32,61 @@ class Generated:
                 mark = int(directive[1])
         self._sites = sites(kernel)
         self._storages = {
-            name: found if isinstance(found, nodes.Storage) else found.storage
-            for name, found in written_names(kernel).items()
-            if isinstance(found, nodes.Storage | nodes.Buffer)
+            name: found for name, found in written_names(kernel).items() if isinstance(found, nodes.Storage)
         }
 
     def text(self, line: int | None) -> str:
         """A generated line; "" if there is none of that number."""
         return self._lines[line - 1][0].strip() if line and line <= len(self._lines) else ""
 
-    def touched(self, line: int | None) -> str:
-        """The student's name for the first buffer that a generated line touches; "" if it names none."""
-        return next((storage.name for storage in self._on(line)), "")
+    def touched(self, line: int | None, space: str = "") -> str:
+        """The student's name for the first buffer in ``space`` that a generated line touches, or ""."""
+        return next((storage.name for storage in self._on(line, space)), "")
 
-    def statements(self, line: int | None, access: str = "") -> tuple[Site, ...]:
+    def statements(self, line: int | None, access: str = "", space: str = "") -> tuple[Site, ...]:
         """The student's statements that a generated line may be of, likeliest first; none if nothing tells.
 
-        ``access`` is "read" or "write" where that is known of the buffer that the line touches.
+        ``access`` is "read" or "write", ``space`` "global" or "shared", where that is known of the access.
         """
         if not self.text(line):
             return ()
-        storages, mark = self._on(line), self._lines[line - 1][1]
-        fitting = [site for site in self._sites if storages and self._touches(site, storages)]
-        narrow = [site for site in fitting if _can(site, storages, access)] or fitting
-        marked = [site for site in narrow if site.line is not None and site.line.number == mark]
-        if marked or storages:
-            return tuple(_innermost(marked or narrow))
-        return tuple(_innermost([site for site in self._sites if site.line and site.line.number == mark]))
+        touched, mark = self._on(line), self._lines[line - 1][1]
+        marked = [site for site in self._sites if site.line is not None and site.line.number == mark]
+        if not touched:
+            return tuple(_inner(marked))
+        fitting = [site for site in self._sites if {b.storage for b in site.buffers}.issuperset(touched)]
+        fitting = [site for site in fitting if _can(site, self._on(line, space), access)] or fitting
+        return tuple(_inner([site for site in fitting if site in marked] or fitting))
 
-    def _on(self, line: int | None) -> list[nodes.Storage]:
-        names = _NAME.findall(self.text(line))
-        return list(dict.fromkeys(self._storages[name] for name in names if name in self._storages))
+    def _on(self, line: int | None, space: str = "") -> list[nodes.Storage]:
+        found = [self._storages[name] for name in _NAME.findall(self.text(line)) if name in self._storages]
+        return [storage for storage in dict.fromkeys(found) if space in ("", _space(storage))]
 
-    @staticmethod
-    def _touches(site: Site, storages: list[nodes.Storage]) -> bool:
-        mine = {buffer.storage for buffer in site.buffers}
-        return mine.issuperset(storages)
+
+def _space(storage: nodes.Storage) -> str:
+    """What compute-sanitizer calls the memory that a storage is in."""
+    if storage.scope in (nodes.SHARED, nodes.SHARED_DYNAMIC):
+        return "shared"
+    return "global" if storage.scope == nodes.GLOBAL else "local"
 
 
 def _can(site: Site, storages: list[nodes.Storage], access: str) -> bool:
     """May the statement access one of them that way?"""
-    if access not in ("read", "write"):
-        return True
     for part in nodes.walk(site.node):
         match part:
-            case nodes.Load(buffer=buffer) if access == "read" and buffer.storage in storages:
+            case nodes.Load(buffer=buffer) if access != "write" and buffer.storage in storages:
                 return True
-            case nodes.Store(buffer=buffer) if access == "write" and buffer.storage in storages:
+            case nodes.Store(buffer=buffer) if access != "read" and buffer.storage in storages:
                 return True
             case nodes.Region(buffer=buffer, access=bits) if buffer.storage in storages:
-                if bits & (1 if access == "read" else 2):
+                if bits & {"read": 1, "write": 2}.get(access, 3):
                     return True
     return False
 
 
-def _innermost(found: list[Site]) -> list[Site]:
-    """Without those that only stand around another one: a loop whose store is there too."""
-    inner = {id(part) for site in found for part in nodes.walk(site.node) if part is not site.node}
-    around = {
-        id(site.node)
-        for site in found
-        if any(
-            id(other.node) in {id(part) for part in nodes.walk(site.node)} for other in found if other is not site
-        )
-    }
-    return [site for site in found if id(site.node) not in around] if inner else found
+def _inner(found: list[Site]) -> list[Site]:
+    """Without those that stand around another one: a loop whose store is there, too."""
+    parts = {site: {id(part) for part in nodes.walk(site.node)} for site in found}
+    return [
+        site for site in found if not any(id(other.node) in parts[site] for other in found if other is not site)
+    ]

@@ -18,13 +18,14 @@ from pathlib import Path
 from grader.admit import Admitted
 from grader.capture.format import Capture
 from grader.catalog import Group, Kernel, Lab, Shape
-from grader.gpu import sanitizer
+from grader.gpu import hardware, sanitizer
 from grader.gpu.compile_errors import explain_text
 from grader.gpu.generated import Generated
 from grader.gpu.hardware import Card
 from grader.gpu.lowering import Job, Lowered, lower_all
-from grader.gpu.sanitizer import TOOLS, Kind, Log, Report
+from grader.gpu.sanitizer import TOOLS, Kind, Log
 from grader.ir.nodes import Line
+from grader.judge.sanitizer_words import about, finding_of
 from grader.judge.submission import Submission
 from grader.messages import _
 from grader.verdict import Finding, JudgeFailed, Location, Unavailable, Unusable
@@ -37,8 +38,16 @@ AT_ONCE = 4  # tools that run at the same time: they spend most of it in startin
 LINE_MARKS = {"tl.emit_line_directives": True}
 
 
-def must_have() -> str:
-    """The sanitizer's path. Raises Unavailable if it is not installed."""
+def must_have() -> tuple[str, Card]:
+    """The sanitizer's path, and the card. Raises Unavailable if one of them is missing."""
+    card = hardware.judging_card()
+    if card is None:
+        raise Unavailable(
+            Finding(
+                _("There is no GPU here for compute-sanitizer to watch."),
+                _("'tilelab doctor' says what is missing. The simulator looks for the same faults: --device sim."),
+            )
+        )
     path = sanitizer.find()
     if path is None:
         raise Unavailable(
@@ -50,12 +59,12 @@ def must_have() -> str:
                 ),
             )
         )
-    return path
+    return path, card
 
 
-def sanitize(capture: Capture, lab: Lab, card: Card, seed: str) -> tuple[Sanitized, ...]:
+def sanitize(capture: Capture, lab: Lab, seed: str = "local") -> tuple[Sanitized, ...]:
     """What the sanitizer says of each of the lab's kernels. Raises Unavailable, Unusable and JudgeFailed."""
-    path = must_have()
+    path, card = must_have()
     return tuple(_Kernel(capture, lab, kernel, card, path).sanitize(seed) for kernel in lab.kernels)
 
 
@@ -174,7 +183,8 @@ class _Kernel:
         seen: dict[object, tuple[Finding, list[Shape]]] = {}
         for shape, log in logs.items():
             source = sources.get(shape)
-            for report in log.reports:
+            own = [report for report in log.reports if report.kind is not Kind.OTHER]
+            for report in own or log.reports:  # the others tell what follows from these: a call of CUDA's failed
                 finding = finding_of(report, source, self._locate)
                 key = (report.kind, report.space, finding.where, finding.advice)
                 seen.setdefault(key, (finding, []))[1].append(shape)
@@ -198,109 +208,3 @@ class _Kernel:
 
     def _first(self, lines: Iterable[Line]) -> Location | None:
         return next((place for line in lines if (place := self._locate(line)) is not None), None)
-
-
-def about(tool: str) -> str:
-    """What a tool looks for."""
-    return {
-        "memcheck": _("accesses outside of a tensor or tile, or misaligned"),
-        "racecheck": _("threads of a block that touch one element of a shared tile at once"),
-        "initcheck": _("reads of what nothing has written"),
-        "synccheck": _("barriers that not all threads reach"),
-    }[tool]
-
-
-def finding_of(report: Report, source: Generated | None, locate) -> Finding:
-    """A report in the student's terms; ``source`` is the generated source that its lines are of."""
-    sites = [source.statements(place.line, place.access) if source else () for place in report.places]
-    lines = list(dict.fromkeys(site.line for found in sites for site in found if site.line is not None))
-    places = [place for line in lines if (place := locate(line)) is not None]
-    names = [source.touched(place.line) if source else "" for place in report.places]
-    message, advice = _words(report, next(filter(None, names), ""))
-    evidence = [_counted(report)]
-    if source is not None:
-        evidence += [_("generated: {text}").format(text=text) for text in _texts(report, source)]
-    evidence += [_("or {place}: {text}").format(place=place, text=place.text) for place in places[1:]]
-    if report.kind is Kind.RACE and places[1:]:
-        evidence = [
-            item.replace(_("or "), _("and "), 1) if item.startswith(_("or ")) else item for item in evidence
-        ]
-    return Finding(message, advice, places[0] if places else None, tuple(filter(None, evidence)))
-
-
-def _texts(report: Report, source: Generated) -> list[str]:
-    texts = [source.text(place.line) for place in report.places]
-    return list(dict.fromkeys(text[:120] for text in texts if text))
-
-
-def _words(report: Report, name: str) -> tuple[str, str]:
-    """Message and advice."""
-    space = {"global": _("global memory"), "shared": _("shared memory"), "local": _("local memory")}.get(
-        report.space, _("memory")
-    )
-    what = f"{name} ({space})" if name else space
-    match report.kind:
-        case Kind.OUT_OF_BOUNDS | Kind.MISALIGNED:
-            verb = {"read": _("reads"), "write": _("writes")}.get(report.places[0].access, _("updates"))
-            if report.kind is Kind.MISALIGNED:
-                return (
-                    _(
-                        "A thread {verb} {size} bytes of {what} at an address that is no multiple of {size}."
-                    ).format(verb=verb, size=report.size, what=what),
-                    _("A vector begins at a multiple of its own size: look at the index that it starts from."),
-                )
-            return (
-                _("A thread {verb} {size} bytes outside of {what}.").format(
-                    verb=verb, size=report.size, what=what
-                ),
-                _("Guard the access ('if index < size:'), or make the tile as large as what is put into it."),
-            )
-        case Kind.RACE:
-            accesses = _(" and ").join(
-                dict.fromkeys(
-                    {"read": _("a read"), "write": _("a write")}.get(p.access, _("an update"))
-                    for p in report.places
-                )
-            )
-            return (
-                _("Threads of one block touch the same elements of {what} at once: {accesses}.").format(
-                    what=what, accesses=accesses
-                ),
-                _("Let each iteration write elements of its own, or put T.sync_threads() between the two."),
-            )
-        case Kind.UNINITIALISED:
-            return (
-                _("A thread reads {size} bytes of {what} that nothing has written.").format(
-                    size=report.size, what=what
-                ),
-                _("An accumulator needs T.clear before the loop; a tile needs T.copy before it is used."),
-            )
-        case Kind.UNWRITTEN:
-            return (
-                _("When the kernel has ended, a part of its output was never written."),
-                _("Do the blocks cover the whole output? Does a guard leave out too much?"),
-            )
-        case Kind.BARRIER:
-            return (
-                _("A barrier is not reached by all threads that it waits for."),
-                _("Put T.sync_threads() where all threads of the block come by: not inside of an 'if'."),
-            )
-    return _("The tool says: {words}").format(words=report.headline[:300]), ""
-
-
-def _counted(report: Report) -> str:
-    if report.kind is Kind.UNWRITTEN:
-        return ""
-    if report.kind is Kind.RACE:
-        return _("{count} pairs of accesses").format(count=report.count)
-    place = ""
-    if report.thread:
-        place = _("first thread {thread} of block {block}").format(
-            thread=_tuple(report.thread), block=_tuple(report.block)
-        )
-    count = _("{count} times, in {blocks} blocks").format(count=report.count, blocks=report.blocks)
-    return f"{count}; {place}" if place else count
-
-
-def _tuple(numbers: tuple[int, ...]) -> str:
-    return "(" + ", ".join(map(str, numbers)) + ")"
