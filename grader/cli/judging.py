@@ -1,14 +1,18 @@
 """``check``, ``capture``, ``judge`` and ``grade``."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
 
 from grader import catalog
-from grader.messages import _
+from grader.messages import _, progress
 from grader.report import terminal
 from grader.verdict import Finding, Unusable, Verdict, to_json
 
@@ -119,12 +123,24 @@ def _finish(verdict: Verdict, json: bool) -> None:
     raise typer.Exit(0 if verdict.passed else 1)
 
 
-def working(message: str, quiet: bool = False):
-    """A spinner on a terminal, one plain line elsewhere, nothing if ``quiet``."""
+@contextmanager
+def working(message: str, quiet: bool = False) -> Iterator[None]:
+    """A spinner on a terminal, plain lines elsewhere, nothing if ``quiet``: it shows what the judge is doing."""
     console = Console(stderr=True, quiet=quiet)
     if not console.is_terminal:
         console.print(message, markup=False)
-    return console.status(message)
+    with console.status(message) as status, progress.heard(_shown(console, status, message)):
+        yield
+
+
+def _shown(console: Console, status: Status, message: str) -> Callable[[str], None]:
+    def show(text: str) -> None:
+        if console.is_terminal:
+            status.update(f"{escape(message)} [dim]{escape(text)}[/dim]")
+        else:
+            console.print(f"  {text}", markup=False, highlight=False)
+
+    return show
 
 
 def _known(lab_id: str) -> catalog.Lab:

@@ -1,9 +1,9 @@
 """Times launches on the card, interleaved, until what is asked of the times is known well enough.
 
-A card's clock and temperature move every absolute time by some per cent, but hardly the ratio of two launches that
-follow each other. So the launches take turns, in an order that alternates. Before each timed launch the L2 cache is
-filled with other data, which also keeps the GPU busy while the CPU queues: CUDA events then see device time, and not how long
-the CPU takes to launch. Where that is not enough, there are two more ways (``Clock``).
+A card's clock and temperature move every absolute time by some per cent, but hardly the ratio of two launches
+that follow each other. So the launches take turns, in an order that alternates. Before each timed launch the L2
+cache is filled with other data, which also keeps the GPU busy while the CPU queues: CUDA events then see device
+time, and not how long the CPU takes to launch. Where that is not enough, there are two more ways (``Clock``).
 """
 
 import math
@@ -39,7 +39,7 @@ class Clock(StrEnum):
 
 @dataclass(frozen=True)
 class Samples:
-    """``ms[i][r]``: device time in milliseconds of launch i in round r, without what an empty pair of events shows.
+    """``ms[i][r]``: device time in milliseconds of launch i in round r, less what an empty pair of events shows.
 
     ``overhead_ms`` is that of the empty pair (0 by CUPTI), ``host_ms`` the CPU's time for each launch.
     """
@@ -285,7 +285,7 @@ class _Loop:
         if any(len(times) != rounds for times in found):
             raise _NoCupti(f"{[len(times) for times in found]} of {rounds} launches were seen")
         for times, new in zip(self.ms, found, strict=True):
-            times += new
+            times.extend(new)
 
     def samples(self) -> Samples:
         overhead = statistics.median(self.empty_ms) if self.empty_ms else 0.0

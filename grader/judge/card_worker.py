@@ -117,9 +117,13 @@ class _Worker:
     def time(self, shape: Shape, launch: Launch, bench: Workbench) -> None:
         peer = self.task.peer(self.job["peer"])
         try:
-            calls = [peer.prepare(inputs, Guarded(*output_of(self.kernel, shape)).tensor) for inputs in bench.inputs]
+            calls = [
+                peer.prepare(inputs, Guarded(*output_of(self.kernel, shape)).tensor) for inputs in bench.inputs
+            ]
         except Missing as error:
-            self.report.say(lacking=_("The peer {peer} does not run here: {why}").format(peer=peer.name, why=error))
+            self.report.say(
+                lacking=_("The peer {peer} does not run here: {why}").format(peer=peer.name, why=error)
+            )
             return
         seconds = self.job["seconds"]
         self.report.phase("timing", 3 * seconds + 60)

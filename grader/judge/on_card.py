@@ -23,8 +23,7 @@ from grader.judge.outcome import Broke, Ran
 from grader.judge.speed import decide, figures_of, unquiet
 from grader.judge.task import Task
 from grader.judge.worker_process import Ending, Worker
-from grader.messages import _
-from grader.messages.progress import progress
+from grader.messages import _, progress
 from grader.verdict import Assessment, Finding, JudgeFailed, Location, Outcome
 
 SECONDS = 8.0  # of timing, at most, the first time
@@ -79,9 +78,11 @@ def launch(
         _end(session, ending)
     while timed is not None and timed.name in libraries and _undecided(session, task, timed, target):
         session.tries += 1
-        progress(_("Too noisy to say; measuring {kernel} again.").format(kernel=task.kernel))
+        progress.say(_("Too noisy to say; measuring {kernel} again.").format(kernel=task.kernel))
         time.sleep(PAUSE)
-        _measure_again(session, job | {"shapes": [row for row in job["shapes"] if row["name"] == timed.name]}, card)
+        _measure_again(
+            session, job | {"shapes": [row for row in job["shapes"] if row["name"] == timed.name]}, card
+        )
     return session
 
 
@@ -105,7 +106,7 @@ def _compile(
         shape.name: compiler.Source(admitted[shape.name].json, arch, admitted[shape.name].options)
         for shape in shapes
     }
-    progress(_("Compiling {kernel} at {count} shapes.").format(kernel=task.kernel, count=len(sources)))
+    progress.say(_("Compiling {kernel} at {count} shapes.").format(kernel=task.kernel, count=len(sources)))
     libraries = {}
     for name, built in compiler.build_all(sources):
         if isinstance(built, compiler.Built):
@@ -186,9 +187,9 @@ def _read(line: dict[str, Any], worker: Worker, session: Session) -> None:
         case {"phase": str(phase)}:
             session.phase = phase
             if phase == "waiting":
-                progress(_("The card is busy with another measurement; waiting for it."))
+                progress.say(_("The card is busy with another measurement; waiting for it."))
             elif phase == "timing":
-                progress(_("Measuring on the card."))
+                progress.say(_("Measuring on the card."))
 
 
 #: What a launch says if the machine is at fault, and not the kernel.

@@ -17,7 +17,9 @@ BETWEEN_RUNS = 0.002
 CEILING_MARGIN = 1.03
 
 
-def figures_of(timing: Mapping[str, Any], state: State, task: Task, shape: Shape, target: Target | None) -> Figures:
+def figures_of(
+    timing: Mapping[str, Any], state: State, task: Task, shape: Shape, target: Target | None
+) -> Figures:
     """The figures of a measurement, as they are shown and decided on."""
     return Figures(
         shape=str(shape),
@@ -94,9 +96,7 @@ def _impossible(figures: Figures, target: Target) -> Finding | None:
         limits.append((target.ceiling, CEILING_MARGIN, _("measurement")))
     for limit, margin, source in limits:
         if figures.achieved > limit * margin:
-            return Finding(
-                text.format(figure=figures.achieved, unit=figures.unit, peak=limit, source=source)
-            )
+            return Finding(text.format(figure=figures.achieved, unit=figures.unit, peak=limit, source=source))
     return None
 
 

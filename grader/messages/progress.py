@@ -4,25 +4,36 @@ The judge works in processes of its own. They hand their lines up through a pipe
 ``TILELAB_PROGRESS``.
 """
 
-import logging
+import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 VARIABLE = "TILELAB_PROGRESS"
 
-log = logging.getLogger("grader.progress")
-log.propagate = False
-log.setLevel(logging.INFO)
+_listeners: list[Callable[[str], None]] = []
 
 
-def progress(text: str) -> None:
+def say(text: str) -> None:
     """Says it to the listeners in this process, or through the pipe to those in the one that started it."""
-    if log.handlers:
-        log.info(text)
+    if _listeners:
+        for listener in list(_listeners):
+            listener(text)
     elif (number := os.environ.get(VARIABLE)) is not None:
-        os.write(int(number), text.encode() + b"\n")
+        # Nobody listens any more: then there is nobody to tell, and the work goes on.
+        with contextlib.suppress(OSError):
+            os.write(int(number), text.encode() + b"\n")
+
+
+@contextmanager
+def heard(listener: Callable[[str], None]) -> Iterator[None]:
+    """``listener`` hears what is said meanwhile; it is called from any thread."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
 
 
 @contextmanager
@@ -41,4 +52,4 @@ def handed_up() -> Iterator[int]:
 def _pump(reading: int) -> None:
     with os.fdopen(reading, errors="replace") as lines:
         for line in lines:
-            progress(line.rstrip("\n"))
+            say(line.rstrip("\n"))
