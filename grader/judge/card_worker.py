@@ -116,14 +116,12 @@ class _Worker:
 
     def time(self, shape: Shape, launch: Launch, bench: Workbench) -> None:
         peer = self.task.peer(self.job["peer"])
+        place = Guarded(*output_of(self.kernel, shape)).tensor
         try:
-            calls = [
-                peer.prepare(inputs, Guarded(*output_of(self.kernel, shape)).tensor) for inputs in bench.inputs
-            ]
+            calls = [peer.prepare(inputs, place) for inputs in bench.inputs]
         except Missing as error:
-            self.report.say(
-                lacking=_("The peer {peer} does not run here: {why}").format(peer=peer.name, why=error)
-            )
+            message = _("The peer {peer} does not run here: {why}").format(peer=peer.name, why=error)
+            self.report.say(lacking=message)
             return
         seconds = self.job["seconds"]
         self.report.phase("timing", 3 * seconds + 60)

@@ -1,7 +1,7 @@
-"""Compiles a kernel on CPU workers, runs and times it on the card in a disposable process, and decides on its speed.
+"""Compiles a kernel on CPU workers, then runs and times it on the card, in a disposable process.
 
-The worker (``card_worker``) gets compiled kernels, sizes and a seed, and nothing else: no gradebook, no submission.
-It reports line by line, so that a kernel which kills it costs only what came after.
+That worker (``card_worker``) gets compiled kernels, sizes and a seed, and nothing else: no gradebook, no
+submission. It reports line by line, so that a kernel which kills it costs only what came after.
 """
 
 import time
@@ -73,6 +73,8 @@ def launch(
     # The worker imports torch while the kernel is compiled; it has no card yet.
     with _worker(card) as worker:
         libraries = _compile(task, shapes, admitted, card, locate, session)
+        if not libraries:
+            return session
         job = _job(lab, task, shapes, libraries, seed, card, target)
         ending = worker.run(job, lambda line: _read(line, worker, session))
         _end(session, ending)
@@ -80,9 +82,8 @@ def launch(
         session.tries += 1
         progress.say(_("Too noisy to say; measuring {kernel} again.").format(kernel=task.kernel))
         time.sleep(PAUSE)
-        _measure_again(
-            session, job | {"shapes": [row for row in job["shapes"] if row["name"] == timed.name]}, card
-        )
+        only_timed = [row for row in job["shapes"] if row["name"] == timed.name]
+        _measure_again(session, job | {"shapes": only_timed}, card)
     return session
 
 
@@ -214,7 +215,7 @@ KERNELS = (
 
 
 def _end(session: Session, ending: Ending) -> None:
-    """What a worker's early end says. Raises JudgeFailed if it failed by itself: that must cost no student points."""
+    """What a worker's early end says. Raises JudgeFailed if it failed by itself: that costs no student points."""
     if session.done and ending.late is None:
         return
     console, kernels_turn = ending.console, session.phase in ("launching", "timing")
