@@ -1,4 +1,4 @@
-"""Judges many captures at once: what needs only CPUs side by side, and the card one by one (its lock sees to it)."""
+"""Judges many captures at once: what needs only CPUs side by side, the card one by one (its lock sees to that)."""
 
 import concurrent.futures
 import os
