@@ -1,4 +1,4 @@
-"""Inputs, outputs and their guards on the card: what a kernel is launched on, and whether what it left is right."""
+"""Inputs, outputs and their guards on the card: what a kernel is launched on, and whether it left what is right."""
 
 from collections.abc import Callable
 
