@@ -7,6 +7,7 @@ submission. It reports line by line, so that a kernel which kills it costs only 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -76,7 +77,7 @@ def launch(
         if not libraries:
             return session
         job = _job(lab, task, shapes, libraries, seed, card, target)
-        ending = worker.run(job, lambda line: _read(line, worker, session))
+        ending = worker.run(job, lambda line: _read(line, worker.folder, session))
         _end(session, ending)
     while timed is not None and timed.name in libraries and _undecided(session, task, timed, target):
         session.tries += 1
@@ -153,7 +154,7 @@ def _measure_again(session: Session, job: dict[str, Any], card: Card) -> None:
     again = Session()
     with _worker(card) as worker:
         ending = worker.run(
-            job | {"seconds": SECONDS * 2 ** (session.tries - 1)}, lambda line: _read(line, worker, again)
+            job | {"seconds": SECONDS * 2 ** (session.tries - 1)}, lambda line: _read(line, worker.folder, again)
         )
         _end(again, ending)
     session.timing, session.state, session.lacking = again.timing, again.state, again.lacking
@@ -169,11 +170,11 @@ def _uncompilable(text: str, admitted: Admitted, locate: Locate) -> Finding:
     return Finding(explained.message, explained.advice, places[0] if places else None, evidence)
 
 
-def _read(line: dict[str, Any], worker: Worker, session: Session) -> None:
+def _read(line: dict[str, Any], folder: Path, session: Session) -> None:
     """One line of the worker's report."""
     match line:
         case {"ran": str(shape), "file": str(file)}:
-            output = torch.load(worker.folder / file, weights_only=True)
+            output = torch.load(folder / file, weights_only=True)
             session.ran.setdefault(shape, []).append(Ran(output))
         case {"timed": dict(timing), "state": dict(state)}:
             session.timing, session.state = timing, State(**state)

@@ -10,8 +10,8 @@ from grader.judge.task import Task
 from grader.messages import _
 from grader.verdict import Assessment, Figures, Finding, Outcome
 
-#: The share of delayed launches up to which a card counts as quiet. 0.016 was seen on an idle H200, and 0.07 on one
-#: that another process kept busy.
+#: The share of delayed launches up to which a card counts as quiet. 0.016 was seen on an idle H200, 0.07 on
+#: one that another process kept busy.
 QUIET = 0.04
 #: Of the ratio, added on both sides of its interval: what differs from process to process (where memory lies).
 BETWEEN_RUNS = 0.002
