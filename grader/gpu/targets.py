@@ -64,10 +64,10 @@ class Asked:
 class Ceilings:
     """What a card was measured to reach with plain library calls.
 
-    ``bandwidth`` in GB/s, by mix of reads and writes (MIXES); ``matmul`` in TFLOP/s, by the operands' dtype (dense;
-    "float32" as tf32). In microseconds: ``launch_us`` of the CPU's time for a launch, ``kernel_us`` of the card's for
-    a kernel that does nearly nothing, ``event_us`` between two events with nothing in between. ``origin`` says when,
-    and with which versions.
+    ``bandwidth`` in GB/s, by mix of reads and writes (MIXES); ``matmul`` in TFLOP/s, dense, by the operands' dtype
+    ("float32" as tf32). In microseconds: ``launch_us``, the CPU's time for a launch; ``kernel_us``, the card's for
+    a kernel that does nearly nothing; ``event_us``, between two events with nothing in between. ``origin`` says
+    when, and with which versions.
     """
 
     card: str
