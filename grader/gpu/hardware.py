@@ -237,8 +237,8 @@ def judging_card(gpu: Gpu | None = None) -> Card | None:
     """The card that judges here; None if there is none that driver, torch and compiler can all use.
 
     Of several it is the first that is new enough. On a divided card (MIG) it is the first slice, under the slice's
-    own name; a virtual one (vGPU) has a name of its own, too. No target is meant for either, so that their speed is
-    not assessed until a teacher calibrates them.
+    own name; a virtual card (vGPU) has a name of its own, too. A whole card's targets are meant for neither: their
+    speed is not assessed until a teacher calibrates them.
     """
     gpu = gpu or look()
     return first_usable(gpu) if obstacle(gpu) is None else None
