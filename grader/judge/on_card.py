@@ -234,7 +234,10 @@ def _end(session: Session, ending: Ending) -> None:
             _("End what else uses the card ('nvidia-smi' lists it), or measure on a larger one."),
         )
         return
-    if not kernels_turn or any(words in console for words in MACHINE):
+    if not (kernels_turn and (ending.status < 0 or "CUDA error" in console)) or any(
+        words in console for words in MACHINE
+    ):
+        # What no kernel causes: our fault, or the machine's.
         why = f"was killed in '{ending.late['phase']}'" if ending.late else f"ended with status {ending.status}"
         raise JudgeFailed(f"the worker on the card {why}:\n{console}")
     for known, message in KERNELS:
@@ -243,7 +246,7 @@ def _end(session: Session, ending: Ending) -> None:
             return
     last = [line for line in console.splitlines() if line.strip()][-1:] or [_("it gave no message")]
     session.ended = Finding(
-        _("The kernel can't be launched, or ended its process (status {status}): {why}").format(
+        _("The kernel ended the process that ran it (status {status}): {why}").format(
             status=ending.status, why=last[0][:300]
         )
     )
