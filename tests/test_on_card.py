@@ -233,7 +233,7 @@ def test_a_card_judges_only_if_driver_torch_and_compiler_can_use_it():
         Gpu(Driver("550", (12, 4), (H200,)), (13, 0), FIT.compiler),
         Gpu(FIT.driver, (13, 0), Compiler("/nvcc", (14, 0))),
         Gpu(FIT.driver, (13, 0), FIT.compiler, hidden=True),
-        Gpu(Driver("580", (13, 0), (Card("T4", 1, (7, 5)),)), (13, 0), FIT.compiler),
+        Gpu(Driver("580", (13, 0), (Card("V100", 1, (7, 0)),)), (13, 0), FIT.compiler),
     ):
         assert hardware.judging_card(unfit) is None
 
