@@ -1,12 +1,13 @@
-"""Compiles a kernel on CPU workers, runs and times it on the card in a disposable process, and decides on its speed.
+"""Compiles a kernel on CPU workers, then runs and times it on the card, in a disposable process.
 
-The worker (``card_worker``) gets compiled kernels, sizes and a seed, and nothing else: no gradebook, no submission.
-It reports line by line, so that a kernel which kills it costs only what came after.
+That worker (``card_worker``) gets compiled kernels, sizes and a seed, and nothing else: no gradebook, no
+submission. It reports line by line, so that a kernel which kills it costs only what came after.
 """
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -73,16 +74,17 @@ def launch(
     # The worker imports torch while the kernel is compiled; it has no card yet.
     with _worker(card) as worker:
         libraries = _compile(task, shapes, admitted, card, locate, session)
+        if not libraries:
+            return session
         job = _job(lab, task, shapes, libraries, seed, card, target)
-        ending = worker.run(job, lambda line: _read(line, worker, session))
+        ending = worker.run(job, lambda line: _read(line, worker.folder, session))
         _end(session, ending)
     while timed is not None and timed.name in libraries and _undecided(session, task, timed, target):
         session.tries += 1
         progress.say(_("Too noisy to say; measuring {kernel} again.").format(kernel=task.kernel))
         time.sleep(PAUSE)
-        _measure_again(
-            session, job | {"shapes": [row for row in job["shapes"] if row["name"] == timed.name]}, card
-        )
+        only_timed = [row for row in job["shapes"] if row["name"] == timed.name]
+        _measure_again(session, job | {"shapes": only_timed}, card)
     return session
 
 
@@ -152,7 +154,7 @@ def _measure_again(session: Session, job: dict[str, Any], card: Card) -> None:
     again = Session()
     with _worker(card) as worker:
         ending = worker.run(
-            job | {"seconds": SECONDS * 2 ** (session.tries - 1)}, lambda line: _read(line, worker, again)
+            job | {"seconds": SECONDS * 2 ** (session.tries - 1)}, lambda line: _read(line, worker.folder, again)
         )
         _end(again, ending)
     session.timing, session.state, session.lacking = again.timing, again.state, again.lacking
@@ -168,11 +170,11 @@ def _uncompilable(text: str, admitted: Admitted, locate: Locate) -> Finding:
     return Finding(explained.message, explained.advice, places[0] if places else None, evidence)
 
 
-def _read(line: dict[str, Any], worker: Worker, session: Session) -> None:
+def _read(line: dict[str, Any], folder: Path, session: Session) -> None:
     """One line of the worker's report."""
     match line:
         case {"ran": str(shape), "file": str(file)}:
-            output = torch.load(worker.folder / file, weights_only=True)
+            output = torch.load(folder / file, weights_only=True)
             session.ran.setdefault(shape, []).append(Ran(output))
         case {"timed": dict(timing), "state": dict(state)}:
             session.timing, session.state = timing, State(**state)
@@ -214,7 +216,7 @@ KERNELS = (
 
 
 def _end(session: Session, ending: Ending) -> None:
-    """What a worker's early end says. Raises JudgeFailed if it failed by itself: that must cost no student points."""
+    """What a worker's early end says. Raises JudgeFailed if it failed by itself: that costs no student points."""
     if session.done and ending.late is None:
         return
     console, kernels_turn = ending.console, session.phase in ("launching", "timing")
@@ -233,7 +235,10 @@ def _end(session: Session, ending: Ending) -> None:
             _("End what else uses the card ('nvidia-smi' lists it), or measure on a larger one."),
         )
         return
-    if not kernels_turn or any(words in console for words in MACHINE):
+    if not (kernels_turn and (ending.status < 0 or "CUDA error" in console)) or any(
+        words in console for words in MACHINE
+    ):
+        # What no kernel causes: our fault, or the machine's.
         why = f"was killed in '{ending.late['phase']}'" if ending.late else f"ended with status {ending.status}"
         raise JudgeFailed(f"the worker on the card {why}:\n{console}")
     for known, message in KERNELS:
@@ -242,7 +247,7 @@ def _end(session: Session, ending: Ending) -> None:
             return
     last = [line for line in console.splitlines() if line.strip()][-1:] or [_("it gave no message")]
     session.ended = Finding(
-        _("The kernel can't be launched, or ended its process (status {status}): {why}").format(
+        _("The kernel ended the process that ran it (status {status}): {why}").format(
             status=ending.status, why=last[0][:300]
         )
     )

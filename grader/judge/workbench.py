@@ -1,7 +1,4 @@
-"""Inputs, outputs and their guards on the card: what a kernel is launched on, and whether what it left is right.
-
-For worker processes on the card.
-"""
+"""A kernel's inputs and outputs on the card, with guards around them, and whether it left what is right."""
 
 from collections.abc import Callable
 
@@ -21,15 +18,15 @@ SETS = 3  # of inputs, so that no launch finds the last one's in a cache
 class Guarded:
     """A tensor on the card between two canaries. It holds poison until it is written."""
 
-    def __init__(self, dtype: torch.dtype, size: tuple[int, ...]) -> None:
+    def __init__(self, dtype: torch.dtype, size: tuple[int, ...], device: str = "cuda") -> None:
         count = torch.Size(size).numel()
-        self.memory = torch.empty(count + 2 * CANARY, dtype=dtype, device="cuda")
+        self.memory = torch.empty(count + 2 * CANARY, dtype=dtype, device=device)
         self.tensor = self.memory[CANARY : CANARY + count].view(size)
         self.refresh()
 
     @classmethod
     def holding(cls, tensor: torch.Tensor) -> "Guarded":
-        guarded = cls(tensor.dtype, tuple(tensor.shape))
+        guarded = cls(tensor.dtype, tuple(tensor.shape), str(tensor.device))
         guarded.tensor.copy_(tensor)
         return guarded
 
@@ -47,11 +44,14 @@ class Workbench:
     ``seed`` names what the inputs are drawn from; the same numbers come again from the same names.
     """
 
-    def __init__(self, task: Task, kernel: Kernel, shape: Shape, seed: str, family: str, sets: int) -> None:
+    def __init__(
+        self, task: Task, kernel: Kernel, shape: Shape, seed: str, family: str, sets: int, device: str = "cuda"
+    ) -> None:
         self.task, self.kernel, self.shape, self.seed, self.family = task, kernel, shape, seed, family
+        self.device = device
         self._guards = [[Guarded.holding(tensor) for tensor in self._drawn(number)] for number in range(sets)]
         self.inputs: list[Tensors] = [tuple(guard.tensor for guard in guards) for guards in self._guards]
-        self.outputs = [Guarded(*output_of(kernel, shape)) for _inputs in self.inputs]
+        self.outputs = [Guarded(*output_of(kernel, shape), device) for _inputs in self.inputs]
 
     @property
     def sets(self) -> int:
@@ -73,7 +73,7 @@ class Workbench:
             for parameter, guard, drawn in zip(
                 self.kernel.parameters, self._guards[number], self._drawn(number), strict=False
             ):
-                if not guard.intact() or not _same_bits(guard.tensor, drawn):
+                if not guard.intact() or not same_bits(guard.tensor, drawn):
                     return Finding(
                         _("The kernel wrote to its input '{name}', or around it.").format(name=parameter.name),
                         _("Inputs are only read: the result goes to the output."),
@@ -87,7 +87,7 @@ class Workbench:
 
     def _drawn(self, number: int) -> Tensors:
         names = (self.task.kernel, self.shape.name, self.family, str(number))
-        return self.task.inputs(self.family, self.shape, seeds.generator(self.seed, *names, device="cuda"))
+        return self.task.inputs(self.family, self.shape, seeds.generator(self.seed, *names, device=self.device))
 
     @property
     def _output_name(self) -> str:
@@ -113,5 +113,6 @@ def fitting_sets(kernel: Kernel, shape: Shape, free: int) -> int:
     return next((sets for sets in range(SETS, 1, -1) if memory_needed(kernel, shape, sets) <= free), 0)
 
 
-def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal to the bit: NaN as itself, and 0.0 not as -0.0."""
     return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))

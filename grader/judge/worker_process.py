@@ -146,7 +146,7 @@ class Report:
 
 
 def receive() -> tuple[Report, Line]:
-    """In the worker, after its imports: the report, and the job, which is waited for. It then dies with its parent."""
+    """In the worker, after its imports: its report, and the job, which is waited for. It dies with its parent."""
     folder, parent = Path(sys.argv[1]), int(sys.argv[2])
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     if os.getppid() != parent and os.environ.get("TILELAB_WRAPPED") is None:
