@@ -16,10 +16,11 @@ from grader.autograders.official import extended, read_rows
 from grader.autograders.table import PointRow
 from grader.capture.format import Capture
 from grader.gpu import hardware
-from grader.messages import _
+from grader.messages import _, progress
 from grader.verdict import Finding, JudgeFailed, Unavailable, Unusable, Verdict
 
-SECONDS = 900
+#: For one submission, waiting for the card included: what is slow in it has limits of its own.
+SECONDS = 3600
 
 
 def judge_notebook(
@@ -156,17 +157,19 @@ def _pytest(
     if seed is not None:
         environment["TILELAB_SEED"] = seed
     try:
-        return subprocess.run(
-            [*command, *options],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=SECONDS,
-            check=False,
-        )
+        with progress.handed_up() as pipe:
+            return subprocess.run(
+                [*command, *options],
+                cwd=folder,
+                env=environment | {progress.VARIABLE: str(pipe)},
+                pass_fds=(pipe,),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=SECONDS,
+                check=False,
+            )
     except subprocess.TimeoutExpired:
         raise JudgeFailed(f"the autograder did not end within {SECONDS} s") from None

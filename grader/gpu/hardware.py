@@ -20,11 +20,15 @@ OLDEST_CAPABILITY = (8, 0)
 
 @dataclass(frozen=True)
 class Card:
-    """``name`` as the driver gives it, ``memory`` in bytes, ``capability`` is CUDA's, e.g. (9, 0)."""
+    """``name`` as the driver gives it, ``memory`` in bytes, ``capability`` is CUDA's, e.g. (9, 0).
+
+    ``uuid`` tells it from other cards, whatever their numbering.
+    """
 
     name: str
     memory: int
     capability: tuple[int, int]
+    uuid: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,7 @@ def look_at_driver() -> Driver | None:
                     name=pynvml.nvmlDeviceGetName(handle),
                     memory=pynvml.nvmlDeviceGetMemoryInfo(handle).total,
                     capability=tuple(pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
+                    uuid=pynvml.nvmlDeviceGetUUID(handle),
                 )
                 for handle in handles
             ),

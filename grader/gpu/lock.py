@@ -3,6 +3,7 @@
 The operating system lets go of it when that process ends, however it ends, so nothing has to be cleaned up.
 """
 
+import contextlib
 import fcntl
 import os
 import tempfile
@@ -15,14 +16,14 @@ POLL = 0.05  # seconds
 
 
 def path_for(card: str) -> Path:
-    """The lock's file; ``card`` is what tells it from other cards (its UUID). Shared by all users of the machine."""
+    """The lock's file, shared by all users of the machine; ``card`` tells it from other cards (its UUID)."""
     folder = os.environ.get("TILELAB_LOCKS") or tempfile.gettempdir()
     return Path(folder, f"tilelab-{card}.lock")
 
 
 @contextmanager
 def held(path: Path, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Holds the lock. ``waiting`` is called once if another process has it. Raises OSError if it can't be opened."""
+    """Holds the lock; ``waiting`` is called once if another process has it. OSError if it can't be opened."""
     file = _open(path)
     try:
         try:
@@ -48,12 +49,8 @@ def _taken(file: int) -> bool:
 def _open(path: Path) -> int:
     """Whoever comes first makes the file; to lock it, others need only read it."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-    try:
+    with contextlib.suppress(FileNotFoundError):
         return os.open(path, flags)
-    except FileNotFoundError:
-        pass
-    try:
+    with contextlib.suppress(FileExistsError):  # another process was quicker
         os.close(os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o444))
-    except FileExistsError:
-        pass  # another process was quicker
     return os.open(path, flags)

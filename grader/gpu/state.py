@@ -129,7 +129,10 @@ class _Watcher(threading.Thread):
         state.unknown = sorted(self.unknown)
 
     def _others(self, state: State) -> None:
-        """Processes that ran on the card since ``since``; this process is told by its number where that is shown."""
+        """Other processes that ran on the card since ``since``.
+
+        In a container processes may have other numbers here than for the driver: then the busiest is this one.
+        """
         try:
             busy: dict[int, int] = {}
             for sample in pynvml.nvmlDeviceGetProcessUtilization(self.handle, self.since):
@@ -139,10 +142,11 @@ class _Watcher(threading.Thread):
         except pynvml.NVMLError as error:
             self.unknown.add(f"processes: {error}")
             busy = {}
+        own = os.getpid() if os.getpid() in busy else max(busy, key=busy.__getitem__, default=None)
         state.others = [
             _("process {pid} ({share} % of the card)").format(pid=pid, share=share)
             for pid, share in sorted(busy.items())
-            if pid != os.getpid() and share > BUSY
+            if pid != own and share > BUSY
         ]
 
 

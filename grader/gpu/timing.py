@@ -1,9 +1,9 @@
 """Times launches on the card, interleaved, until what is asked of the times is known well enough.
 
-A card's clock and temperature move every absolute time by some per cent, but hardly the ratio of two launches that
-follow each other. So the launches take turns, in an order that alternates. Before each timed launch the L2 cache is
-filled with other data, which also keeps the GPU busy while the CPU queues: CUDA events then see device time, and not how long
-the CPU takes to launch. Where that is not enough, there are two more ways (``Clock``).
+A card's clock and temperature move every absolute time by some per cent, but hardly the ratio of two launches
+that follow each other. So the launches take turns, in an order that alternates. Before each timed launch the L2
+cache is filled with other data, which also keeps the GPU busy while the CPU queues: CUDA events then see device
+time, and not how long the CPU takes to launch. Where that is not enough, there are two more ways (``Clock``).
 """
 
 import math
@@ -26,6 +26,7 @@ MOST_ROUNDS = 2000
 SHORT_MS = 0.05  # work below this is timed by CUPTI where it is there
 HALF_WIDTH = 0.01  # of a ratio: what "known well enough" means
 DISTURBED = 1.25  # times the median: a round that something else has delayed
+BATCH_SECONDS = 0.1  # that a batch takes about, unless one round takes longer
 
 
 class Clock(StrEnum):
@@ -38,7 +39,7 @@ class Clock(StrEnum):
 
 @dataclass(frozen=True)
 class Samples:
-    """``ms[i][r]``: device time in milliseconds of launch i in round r, without what an empty pair of events shows.
+    """``ms[i][r]``: device time in milliseconds of launch i in round r, less what an empty pair of events shows.
 
     ``overhead_ms`` is that of the empty pair (0 by CUPTI), ``host_ms`` the CPU's time for each launch.
     """
@@ -162,14 +163,13 @@ class _Loop:
         self.host: tuple[list[float], ...] = tuple([] for _launch in launches)
         self.clock = Clock.EVENTS
         self.notes: list[str] = []
+        self.seconds = BATCH_SECONDS  # that a round takes, by the wall clock: unknown yet, so begin with one
 
     def warm_up(self, after_batch: Callable[[int], None]) -> None:
         """Runs until the clock has settled; then chooses how to take time, and forgets what was measured."""
         start = time.monotonic()
-        while time.monotonic() - start < WARM_UP or len(self.ms[0]) < LEAST_ROUNDS:
+        while time.monotonic() - start < WARM_UP:
             self.batch()
-            if time.monotonic() - start > 10 * WARM_UP:
-                break
         after_batch(self.round)
         self._choose()
         self._forget()
@@ -209,11 +209,14 @@ class _Loop:
             self.notes.append(f"not by CUPTI: {error}")
 
     def batch(self) -> None:
-        rounds = random.randint(5, 15)
+        usual = max(1, min(15, round(BATCH_SECONDS / self.seconds)))
+        rounds = random.randint((usual + 1) // 2, usual)
+        start = time.monotonic()
         if self.clock is Clock.CUPTI:
             self._batch_by_cupti(rounds)
         else:
             self._batch_by_events(rounds)
+        self.seconds = (time.monotonic() - start) / rounds
 
     def _batch_by_events(self, rounds: int) -> None:
         pairs: list[list[tuple[torch.cuda.Event, torch.cuda.Event]]] = []
@@ -282,7 +285,7 @@ class _Loop:
         if any(len(times) != rounds for times in found):
             raise _NoCupti(f"{[len(times) for times in found]} of {rounds} launches were seen")
         for times, new in zip(self.ms, found, strict=True):
-            times += new
+            times.extend(new)
 
     def samples(self) -> Samples:
         overhead = statistics.median(self.empty_ms) if self.empty_ms else 0.0

@@ -8,7 +8,7 @@ import torch
 from grader.admit import Admitted, Refused, admit
 from grader.capture.format import Capture, Trace, TraceError
 from grader.catalog import Group, Kernel, Lab, Role, Shape
-from grader.gpu import roofline
+from grader.gpu import roofline, targets
 from grader.gpu.hardware import Card
 from grader.ir.nodes import Line
 from grader.judge import on_card, replay, seeds, simulated, tasks
@@ -109,7 +109,8 @@ class Submission:
                 Outcome.NOT_ASSESSED,
                 (Finding(_("Speed is measured on a GPU; there is none here.")),),
             )
-        return on_card.fast(self._session(name), self.card, self.lab, task, shape)
+        target = targets.find(self.lab.id, name, shape.name, self.card.name)
+        return on_card.fast(self._session(name), task, shape, target)
 
     def trace(self, name: str, shape: Shape, block: tuple[int, ...]) -> BlockTrace:
         """What a block of the kernel does at ``shape``, step by step. Raises Unusable, with the reason."""
@@ -200,7 +201,7 @@ class Submission:
             task, kernel = tasks.find(self.lab.id, name), self.lab.kernel(name)
             admitted = {shape.name: self._admit(name, shape) for shape in kernel.shapes}
             usable = {shape: found for shape, found in admitted.items() if isinstance(found, Admitted)}
-            self._on_card[name] = on_card.launch(self.lab, task, usable, self.seed, self._locate)
+            self._on_card[name] = on_card.launch(self.lab, task, usable, self.seed, self.card, self._locate)
         return self._on_card[name]
 
     def _known(self, name: str, shape: Shape) -> Admitted:
