@@ -24,9 +24,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SMALL, LARGE = (9.0, 5.8), (11.5, 7.6)  # inches, by the number of works
+SMALL, LARGE = (10.0, 5.8), (12.5, 7.6)  # inches, by the number of works
 MANY = 5  # works, from which on the chart is large
-LEFT, RIGHT, BOTTOM, TOP = 0.75, 0.2, 0.6, 0.5  # of the axes, in inches from the edges
+LEFT, RIGHT, BOTTOM, TOP = (
+    0.75,
+    1.95,
+    0.6,
+    0.5,
+)  # of the axes, in inches from the edges; roofs are named at the right
 FONT = "DejaVu Sans"  # comes with the drawing library
 FONTS = "'DejaVu Sans', Verdana, sans-serif"  # for readers: Verdana is as wide, most others are narrower
 TEXT, TITLE = 9.0, 12.0  # points
@@ -85,7 +90,7 @@ def svg(chart: Chart, theme: Theme = LIGHT) -> str:
         raise ValueError("the drawing library wrote no SVG")
     end = text.index(">", start.end())
     words = f"<title>{escape(chart.title)}</title>\n<desc>{escape(describe(chart))}</desc>\n"
-    return f"{text[: start.end()]} role=\"img\"{text[start.end() : end + 1]}\n{words}{text[end + 1 :]}"
+    return f'{text[: start.end()]} role="img"{text[start.end() : end + 1]}\n{words}{text[end + 1 :]}'
 
 
 def png(chart: Chart, theme: Theme = LIGHT) -> bytes:
@@ -119,12 +124,14 @@ def describe(chart: Chart) -> str:
     """The chart in words: every roof, and every point with its place below the roof."""
     lines = [
         _("Roofline chart: operations a second (TFLOP/s) over operations a byte, both logarithmic."),
-        *(f"{_roof_words(roof)}." for roof in chart.roofs),
+        *(_roof_words(roof, ": ") + "." for roof in chart.roofs),
     ]
     for work in chart.works:
         for point in work.points:
             height = chart.height(point.intensity)
-            share = "" if math.isinf(height) else _(", {share:.0%} of the roof").format(share=point.tflops / height)
+            share = (
+                "" if math.isinf(height) else _(", {share:.0%} of the roof").format(share=point.tflops / height)
+            )
             lines.append(
                 _("{work}: {name}, {figure}, at {intensity:.3g} operations a byte{share}.").format(
                     work=work.title, name=point.name, figure=point.figure, intensity=point.intensity, share=share
@@ -186,7 +193,7 @@ def _limits(chart: Chart) -> tuple[tuple[float, float], tuple[float, float]]:
                 xs.append(roof.rate * 1e3 / memory)
     if not xs or not ys:
         raise Unusable(_("There is nothing to draw: no roof is known, and nothing has operations."))
-    x = _wide(min(xs) / 4, max(xs) * 5, 3.5)
+    x = _wide(min(xs) / 4, max(xs) * 25, 3.5)  # labels stand to the right of points
     if memory is not None:
         ys.append(max(min(ys) / 3, x[0] * memory / 1e3))
     return x, _wide(min(ys) / 4, max(ys) * 2.5, 2.5)
@@ -233,15 +240,16 @@ class _Drawing:
         x, y = self.axes.transData.transform((intensity, tflops)) / self.figure.dpi
         return float(x), float(y)
 
-    def text(self, x: float, y: float, words: str, **style) -> tuple[float, float]:
-        """Draws a text and says how large it is, turned back to level."""
-        drawn = self.figure.text(
-            x, y, words, transform=self.inches, **({"fontsize": TEXT, "color": self.theme.ink} | style)
-        )
-        angle = drawn.get_rotation()
-        drawn.set_rotation(0)
+    def text(self, x: float, y: float, words: str, **style) -> None:
+        """Draws a text at a place in inches."""
+        style = {"fontsize": TEXT, "color": self.theme.ink} | style
+        self.figure.text(x, y, words, transform=self.inches, **style)
+
+    def size(self, words: str, **style) -> tuple[float, float]:
+        """Width and height of a text in inches."""
+        drawn = self.figure.text(0, 0, words, transform=self.inches, **({"fontsize": TEXT} | style))
         extent = drawn.get_window_extent(self.figure.canvas.get_renderer())
-        drawn.set_rotation(angle)
+        drawn.remove()
         return extent.width / self.figure.dpi, extent.height / self.figure.dpi
 
     def line(self, xs: Sequence[float], ys: Sequence[float], **style) -> None:
@@ -249,17 +257,28 @@ class _Drawing:
 
         self.figure.add_artist(Line2D(xs, ys, transform=self.inches, **style))
 
+    def paper(self, box: Box) -> None:
+        """Ends what would run through a label."""
+        from matplotlib.patches import Rectangle
+
+        size = (box.x1 - box.x0, box.y1 - box.y0)
+        self.figure.add_artist(
+            Rectangle((box.x0, box.y0), *size, transform=self.inches, color=self.theme.paper, linewidth=0)
+        )
+
     # Roofs
 
     def roofs(self) -> None:
         memory = [roof for roof in self.chart.roofs if roof.memory]
         operations = [roof for roof in self.chart.roofs if not roof.memory]
+        steepest = max((roof.rate for roof in memory), default=None)
+        low, high = self.axes.get_xlim()
+        bends = [low if steepest is None else roof.rate * 1e3 / steepest for roof in operations]
+        ends = [(roof, self.draw_roof(roof, bend, high)) for roof, bend in zip(operations, bends, strict=True)]
+        self.name_level([(roof, line.y1) for roof, line in ends])
         top = max((roof.rate for roof in operations), default=self.axes.get_ylim()[1])
         for roof in memory:
-            self.sloped(roof, top)
-        steepest = max((roof.rate for roof in memory), default=None)
-        for roof in sorted(operations, key=lambda roof: -roof.rate):
-            self.level(roof, None if steepest is None else roof.rate * 1e3 / steepest)
+            self.sloped(roof, top, [(line.x0, line.y0) for _roof, line in ends])
 
     def draw_roof(self, roof: Roof, low: float, high: float) -> Segment:
         style = {"color": self.theme.measured, "linewidth": 1.6}
@@ -270,34 +289,33 @@ class _Drawing:
         self.lines.append(segment)
         return segment
 
-    def sloped(self, roof: Roof, top: float) -> None:
-        """The memory's, up to the highest roof of operations, with its name along it where no mark is near."""
+    def sloped(self, roof: Roof, top: float, bends: list[tuple[float, float]]) -> None:
+        """The memory's, up to the highest roof of operations; its name along it where least is in the way."""
         low = max(self.axes.get_xlim()[0], self.axes.get_ylim()[0] * 1e3 / roof.rate)
         line = self.draw_roof(roof, low, top * 1e3 / roof.rate)
         angle = math.atan2(line.y1 - line.y0, line.x1 - line.x0)
         length = math.hypot(line.x1 - line.x0, line.y1 - line.y0)
-        words, away = _roof_words(roof), 0.05 if not roof.measured else -0.05
+        words, away = _roof_words(roof, ": "), 0.05 if not roof.measured else -0.05
         style = {"rotation": math.degrees(angle), "rotation_mode": "anchor", "ha": "center"}
         style |= {"va": "top" if roof.measured else "bottom", "color": self.roof_colour(roof)}
-        width, height = self.text(0, 0, words, **style)
-        self.figure.texts[-1].remove()
+        width, height = self.size(words)
         places = [width / 2 + 0.1 + i * 0.1 for i in range(max(1, int((length - width - 0.2) / 0.1)))]
 
         def along(distance: float) -> tuple[float, float]:
             return line.x0 + distance * math.cos(angle), line.y0 + distance * math.sin(angle)
 
         def crowd(middle: float) -> float:
-            """How near marks are to a text there."""
+            """How near marks and bends are to a text there."""
             steps = [along(middle + width * (i / 8 - 0.5)) for i in range(9)]
             return sum(
-                1 / (0.05 + max(0.0, min(math.hypot(x - mx, y - my) for x, y in steps) - 0.2))
-                for mx, my in self.marks
+                1 / (0.05 + max(0.0, min(math.hypot(x - px, y - py) for x, y in steps) - 0.2))
+                for px, py in (*self.marks, *bends)
             )
 
         x, y = along(min(places, key=lambda place: (round(crowd(place)), abs(place - length * 0.4))))
         off_x, off_y = -math.sin(angle) * away, math.cos(angle) * away
         self.text(x + off_x, y + off_y, words, **style)
-        middle = height / 2 / 0.05 + 1  # from the line to the middle of the text, in units of the offset
+        middle = height / 2 / abs(away) + 1  # from the line to the middle of the text, in units of the offset
         for i in range(13):
             distance = width * (i / 12 - 0.5)
             cx = x + distance * math.cos(angle) + off_x * middle
@@ -305,18 +323,20 @@ class _Drawing:
             half = height / 2
             self.taken.append(Box(cx - half, cy - half, cx + half, cy + half))
 
-    def level(self, roof: Roof, ridge: float | None) -> None:
-        """A roof of operations, from where memory no longer limits; its name at the right, beside other names."""
-        low, high = self.axes.get_xlim()
-        line = self.draw_roof(roof, low if ridge is None else ridge, high)
-        style = {"va": "top" if roof.measured else "bottom", "ha": "right", "color": self.roof_colour(roof)}
-        x, y = self.region.x1 - 0.05, line.y0 + (-0.05 if roof.measured else 0.05)
-        width, height = self.text(x, y, _roof_words(roof), **style)
-        bottom = y - height if roof.measured else y
-        while any(Box(x - width, bottom, x, bottom + height).overlaps(box) for box in self.taken):
-            x -= 0.1
-        self.figure.texts[-1].set_position((x, y))
-        self.taken.append(Box(x - width, bottom, x, bottom + height))
+    def name_level(self, ends: list[tuple[Roof, float]]) -> None:
+        """Names of the roofs of operations at their right ends, outside, moved apart where they would touch."""
+        ends = sorted(ends, key=lambda end: end[1])
+        heights = [y for _roof, y in ends]
+        gap = 2 * ROW + 0.06
+        for _turn in range(100):
+            for i in range(len(heights) - 1):
+                short = gap - (heights[i + 1] - heights[i])
+                if short > 0:
+                    heights[i], heights[i + 1] = heights[i] - short / 2, heights[i + 1] + short / 2
+        for (roof, end), y in zip(ends, heights, strict=True):
+            x, colour = self.region.x1, self.roof_colour(roof)
+            self.line((x + 0.03, x + 0.18), (end, y), color=colour, linewidth=0.7)
+            self.text(x + 0.22, y, _roof_words(roof, "\n"), va="center", color=colour, linespacing=1.15)
 
     def roof_colour(self, roof: Roof) -> str:
         return self.theme.measured if roof.measured else self.theme.datasheet
@@ -363,17 +383,13 @@ class _Drawing:
         return [(point, f"{point.name}  {point.figure}") for point in work.points]
 
     def label(self, work: Work) -> Label:
-        widths = [self.measure(work.title, fontweight="bold")]
-        widths += [GLYPH + self.measure(words) for _point, words in self.rows(work)]
-        first = work.points[0]
-        return Label(max(widths), ROW * (len(work.points) + 1), self.at(first.intensity, first.tflops))
-
-    def measure(self, words: str, **style) -> float:
-        width, _height = self.text(0, 0, words, **style)
-        self.figure.texts[-1].remove()
-        return width
+        widths = [self.size(work.title, fontweight="bold")[0]]
+        widths += [GLYPH + self.size(words)[0] for _point, words in self.rows(work)]
+        marks = tuple(self.at(point.intensity, point.tflops) for point in work.points)
+        return Label(max(widths), ROW * (len(work.points) + 1), marks)
 
     def write_label(self, work: Work, box: Box) -> None:
+        self.paper(box)
         y = box.y1 - ROW / 2
         self.text(box.x0, y, work.title, fontweight="bold", va="center_baseline")
         for point, words in self.rows(work):
@@ -382,22 +398,29 @@ class _Drawing:
             self.text(box.x0 + GLYPH, y, words, va="center_baseline")
 
     def leader(self, label: Label, box: Box) -> None:
-        """From the label to the first point, if it isn't right beside it."""
-        (x, y), (to_x, to_y) = label.mark, box.padded(0.03).nearest(*label.mark)
+        """From the nearest point to the label, with a rule along the side where it arrives; none if they touch."""
+        wide = box.padded(0.04)
+        x, y = label.mark(box)
+        to_x, to_y = wide.nearest(x, y)
         distance = math.hypot(to_x - x, to_y - y)
-        if distance > 0.2:
-            free = 0.08 / distance  # not into the mark
-            xs, ys = (x + (to_x - x) * free, to_x), (y + (to_y - y) * free, to_y)
-            self.line(xs, ys, color=self.theme.ink, linewidth=0.7)
+        if distance < 0.12:
+            return
+        free = 0.08 / distance  # not into the mark
+        style = {"color": self.theme.soft, "linewidth": 0.7}
+        self.line((x + (to_x - x) * free, to_x), (y + (to_y - y) * free, to_y), **style)
+        if to_x in (wide.x0, wide.x1):
+            self.line((to_x, to_x), (wide.y0, wide.y1), **style)
+        else:
+            self.line((wide.x0, wide.x1), (to_y, to_y), **style)
 
 
-def _roof_words(roof: Roof) -> str:
+def _roof_words(roof: Roof, between: str) -> str:
     if roof.memory:
         rate = _("{rate:.3g} TB/s").format(rate=roof.rate / 1e3)
     else:
         rate = _("{rate:.4g} TFLOP/s").format(rate=roof.rate)
-    text = _("{name}: {rate} measured") if roof.measured else _("{name}: {rate} by datasheet")
-    return text.format(name=roof.name, rate=rate)
+    text = _("{rate}, measured") if roof.measured else _("{rate}, datasheet")
+    return roof.name + between + text.format(rate=rate)
 
 
 def _shapes(works: Sequence[Work]) -> dict[tuple[str, str], str]:

@@ -165,7 +165,9 @@ def from_json(text: str | bytes) -> Bench:
         bench = _bench.validate_json(text)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"][:6]) or _("the beginning")
-        raise Unusable(_("This is no measurement of 'tilelab bench': see '{where}'.").format(where=where)) from None
+        raise Unusable(
+            _("This is no measurement of 'tilelab bench': see '{where}'.").format(where=where)
+        ) from None
     if bench.format != FORMAT:
         raise Unusable(
             _("This measurement is of another version ({format}, not {ours}).").format(
