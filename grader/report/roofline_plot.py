@@ -8,6 +8,7 @@ when something is drawn; nothing of it is shared with what a student draws in th
 import io
 import math
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -133,7 +134,7 @@ def describe(chart: Chart) -> str:
                 "" if math.isinf(height) else _(", {share:.0%} of the roof").format(share=point.tflops / height)
             )
             lines.append(
-                _("{work}: {name}, {figure}, at {intensity:.3g} operations a byte{share}.").format(
+                _("{work}: {name}, {figure}, at {intensity:.4g} operations a byte{share}.").format(
                     work=work.title, name=point.name, figure=point.figure, intensity=point.intensity, share=share
                 )
             )
@@ -178,6 +179,7 @@ def _figure(chart: Chart, theme: Theme) -> "Figure":
     drawing = _Drawing(figure, axes, chart, theme)
     drawing.roofs()
     drawing.works()
+    drawing.left_out()
     return figure
 
 
@@ -396,6 +398,11 @@ class _Drawing:
             y -= ROW
             self.mark(point, self.shapes[work.title, point.name], box.x0 + 0.07, y)
             self.text(box.x0 + GLYPH, y, words, va="center_baseline")
+
+    def left_out(self) -> None:
+        """What has no place in the chart, below the roofs' names."""
+        lines = [line for text in self.chart.left_out for line in textwrap.wrap(text, 27)]
+        self.text(self.region.x1 + 0.22, self.region.y0, "\n".join(lines), color=self.theme.soft, linespacing=1.15)
 
     def leader(self, label: Label, box: Box) -> None:
         """From the nearest point to the label, with a rule along the side where it arrives; none if they touch."""

@@ -81,6 +81,7 @@ class Measurement:
 
     ``clock`` says how time was taken; ``overhead_ms`` is what an empty pair of events shows, which was taken off;
     ``host_ms`` is the CPU's time for a launch; ``disturbed`` is the part of times far above their median.
+    ``warnings`` say why the card was not quiet; ``notes`` what else is to know of the timing.
     """
 
     kernel: Speed
@@ -91,6 +92,7 @@ class Measurement:
     host_ms: float
     disturbed: float
     state: CardState
+    warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -105,6 +107,7 @@ class Trouble(StrEnum):
 
     WRONG = "wrong"  # its output is not right: then it has no speed
     FAILED = "failed"  # it could not be read, compiled or run
+    NOT_MEASURED = "not measured"  # the card or the installation lacks something
 
 
 @dataclass(frozen=True)
