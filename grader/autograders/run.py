@@ -15,7 +15,7 @@ from grader import catalog, verdict
 from grader.autograders.official import extended, read_rows
 from grader.autograders.table import PointRow
 from grader.capture.format import Capture
-from grader.gpu import hardware
+from grader.gpu import hardware, targets, unfit
 from grader.messages import _, progress
 from grader.verdict import Finding, JudgeFailed, Unavailable, Unusable, Verdict
 
@@ -86,11 +86,17 @@ def judge_capture(
 
 def _must_have(device: str) -> None:
     """Before anything is run, or touched."""
-    if device == "gpu" and hardware.judging_card() is None:
+    if device == "sim":
+        return
+    gpu = hardware.look()
+    card, lacking = hardware.judging_card(gpu), unfit.why(gpu)
+    if card is not None:
+        targets.of_card(card.name)  # a slip in the teacher's file is told here, once
+    elif device == "gpu" and lacking is not None:
         raise Unavailable(
             Finding(
-                _("There is no GPU here that could judge."),
-                _("'tilelab doctor' says what is missing; --device sim uses the simulator."),
+                _("There is no GPU here that could judge. {why}").format(why=lacking.message),
+                _("{advice} Or use the simulator: --device sim.").format(advice=lacking.advice),
             )
         )
 

@@ -33,13 +33,17 @@ TENSOR_CORES = {
 
 @dataclass(frozen=True)
 class Peaks:
-    """A card: ``memory`` in GB/s, ``fp32`` and ``tensor`` (by type, dense) in TFLOP/s."""
+    """A card: ``memory`` in GB/s, ``fp32`` and ``tensor`` (by type, dense) in TFLOP/s.
+
+    ``drivers`` are the names under which NVIDIA's driver knows it.
+    """
 
     name: str
     source: str
     memory: float
     fp32: float
     tensor: Mapping[str, float] = field(default_factory=dict)
+    drivers: tuple[str, ...] = ()
 
 
 class Lacking(ValueError):
@@ -49,11 +53,22 @@ class Lacking(ValueError):
 @cache
 def cards() -> tuple[Peaks, ...]:
     rows = tomllib.loads(Path(__file__).with_name("cards.toml").read_text())
-    return tuple(Peaks(name, **row) for name, row in rows.items())
+    return tuple(Peaks(name, **row | {"drivers": tuple(row["drivers"])}) for name, row in rows.items())
+
+
+def of_driver(name: str) -> Peaks | None:
+    """The card that NVIDIA's driver calls ``name``, exactly; None if the table doesn't have it."""
+    return next((card for card in cards() if name in card.drivers), None)
 
 
 def find(name: str) -> Peaks:
-    """The card whose name is ``name`` or begins with it, in any case. Raises Unusable if none's does."""
+    """The card whose name is ``name`` or begins with it, in any case. Raises Unusable if none's does.
+
+    The driver's name of a card does as well.
+    """
+    known_to_driver = of_driver(name)
+    if known_to_driver is not None:
+        return known_to_driver
     wanted = name.casefold().removeprefix("nvidia").strip()
     if wanted:
         for card in sorted(cards(), key=lambda card: card.name.casefold() != wanted):

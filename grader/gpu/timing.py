@@ -92,8 +92,9 @@ def compare(
     seconds: float,
     decided: Callable[[float, float], bool] = lambda low, high: True,
     after_batch: Callable[[int], None] = lambda rounds: None,
+    sets: int = 1,
 ) -> Timing:
-    """Times ``kernel(i)`` and ``peer(i)`` in turn.
+    """Times ``kernel(i)`` and ``peer(i)`` in turn, as ``interleave`` does.
 
     Ends when the 95 % interval of the ratio is within ±1 % and ``decided(low, high)`` says that it lies clear of
     what matters, or after ``seconds``.
@@ -103,7 +104,9 @@ def compare(
         ratio, low, high = samples.ratio(0, 1)
         return high - low <= 2 * HALF_WIDTH * ratio and decided(low, high)
 
-    samples = interleave((kernel, peer), prepare=prepare, seconds=seconds, enough=enough, after_batch=after_batch)
+    samples = interleave(
+        (kernel, peer), prepare=prepare, seconds=seconds, enough=enough, after_batch=after_batch, sets=sets
+    )
     ratio, low, high = samples.ratio(0, 1)
     return Timing(
         samples.median(0),

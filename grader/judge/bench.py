@@ -163,7 +163,7 @@ def _measure(job: _Job, library: str, card: Card, seconds: float) -> Row:
                 )
             )
         else:
-            on_card.read(line, worker, session)
+            on_card.read(line, worker.folder, session)
 
     with on_card.start_worker(card, MODULE) as worker:
         progress.say(_("Preparing {kernel} at {shape}.").format(kernel=job.task.kernel, shape=job.shape))

@@ -8,6 +8,7 @@ it, which is what it is for.
 
 import dataclasses
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,9 @@ class _Worker:
             inputs = [Guarded.holding(tensor.cuda()) for tensor in self.task.inputs(family, shape, generator)]
             output = Guarded(*output_of(self.kernel, shape))
             before = [guard.tensor.clone() for guard in inputs]
-            self.run_once(shape, lambda given=inputs, out=output: launch(*(g.tensor for g in given), out.tensor))
-            self.report.phase("preparing", PREPARE)
+            arguments = (*(guard.tensor for guard in inputs), output.tensor)
+            if not self.ran(shape, lambda given=arguments: launch(*given)):
+                return
             if not output.intact() or not all(guard.intact() for guard in inputs):
                 self.problem(shape, Finding(_("The kernel wrote outside its tensors."), _("See 'clean'.")))
                 return
@@ -75,12 +77,20 @@ class _Worker:
             torch.save(output.tensor.cpu(), self.report.folder / file)
             self.report.say(ran=shape.name, file=file)
 
-    def run_once(self, shape: Shape, launch) -> None:
+    def ran(self, shape: Shape, launch: Callable[[], object]) -> bool:
         """Launches and waits. What fails or does not end here is the kernel's doing, and the report says so."""
         torch.cuda.synchronize()
         self.report.phase("launching", LAUNCH, shape=shape.name)
-        launch()
+        try:
+            launch()
+        except Exception as error:  # the launcher's refusal, e.g. of more shared memory than there is
+            last = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+            self.problem(shape, Finding(_("The kernel can't be launched: {why}").format(why=last[0][:300])))
+            torch.cuda.synchronize()  # if the card is lost with it, this process ends here
+            return False
         torch.cuda.synchronize()
+        self.report.phase("preparing", PREPARE)
+        return True
 
     def measure(self, shape: Shape, launch: Launch) -> None:
         """Checks every family at the timed shape, then times the kernel next to its peer."""
@@ -101,8 +111,11 @@ class _Worker:
             self.time(shape, launch, bench)
 
     def right(self, shape: Shape, launch: Launch, bench: Workbench) -> bool:
-        self.run_once(shape, lambda: [bench.launch(launch, number) for number in range(bench.sets)])
-        return self.still_right(shape, bench)
+        def launches() -> None:
+            for number in range(bench.sets):
+                bench.launch(launch, number)
+
+        return self.ran(shape, launches) and self.still_right(shape, bench)
 
     def still_right(self, shape: Shape, bench: Workbench) -> bool:
         self.report.phase("preparing", PREPARE)

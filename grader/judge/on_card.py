@@ -7,6 +7,7 @@ submission. It reports line by line, so that a kernel which kills it costs only 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -76,7 +77,7 @@ def launch(
         if not libraries:
             return session
         job = _job(lab, task, shapes, libraries, seed, card, target)
-        ending = worker.run(job, lambda line: read(line, worker, session))
+        ending = worker.run(job, lambda line: read(line, worker.folder, session))
         end(session, ending)
     while timed is not None and timed.name in libraries and _undecided(session, task, timed, target):
         session.tries += 1
@@ -153,7 +154,7 @@ def _measure_again(session: Session, job: dict[str, Any], card: Card) -> None:
     again = Session()
     with start_worker(card) as worker:
         ending = worker.run(
-            job | {"seconds": SECONDS * 2 ** (session.tries - 1)}, lambda line: read(line, worker, again)
+            job | {"seconds": SECONDS * 2 ** (session.tries - 1)}, lambda line: read(line, worker.folder, again)
         )
         end(again, ending)
     session.timing, session.state, session.lacking = again.timing, again.state, again.lacking
@@ -169,11 +170,11 @@ def uncompilable(text: str, admitted: Admitted, locate: Locate) -> Finding:
     return Finding(explained.message, explained.advice, places[0] if places else None, evidence)
 
 
-def read(line: dict[str, Any], worker: Worker, session: Session) -> None:
+def read(line: dict[str, Any], folder: Path, session: Session) -> None:
     """One line of the worker's report."""
     match line:
         case {"ran": str(shape), "file": str(file)}:
-            output = torch.load(worker.folder / file, weights_only=True)
+            output = torch.load(folder / file, weights_only=True)
             session.ran.setdefault(shape, []).append(Ran(output))
         case {"timed": dict(timing), "state": dict(state)}:
             session.timing, session.state = timing, State(**state)
@@ -234,7 +235,10 @@ def end(session: Session, ending: Ending) -> None:
             _("End what else uses the card ('nvidia-smi' lists it), or measure on a larger one."),
         )
         return
-    if not kernels_turn or any(words in console for words in MACHINE):
+    if not (kernels_turn and (ending.status < 0 or "CUDA error" in console)) or any(
+        words in console for words in MACHINE
+    ):
+        # What no kernel causes: our fault, or the machine's.
         why = f"was killed in '{ending.late['phase']}'" if ending.late else f"ended with status {ending.status}"
         raise JudgeFailed(f"the worker on the card {why}:\n{console}")
     for known, message in KERNELS:
@@ -243,7 +247,7 @@ def end(session: Session, ending: Ending) -> None:
             return
     last = [line for line in console.splitlines() if line.strip()][-1:] or [_("it gave no message")]
     session.ended = Finding(
-        _("The kernel can't be launched, or ended its process (status {status}): {why}").format(
+        _("The kernel ended the process that ran it (status {status}): {why}").format(
             status=ending.status, why=last[0][:300]
         )
     )

@@ -29,14 +29,19 @@ DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch
 class Submission:
     """One submission of ``lab``, judged on ``card`` (None: the simulator) with inputs drawn from ``seed``.
 
+    ``no_card`` says why no card judges; None if the simulator was asked for.
+
     Each question returns an Assessment. Work that several questions share is done once.
     """
 
-    def __init__(self, capture: Capture, lab: Lab, card: Card | None, seed: str) -> None:
+    def __init__(
+        self, capture: Capture, lab: Lab, card: Card | None, seed: str, no_card: Finding | None = None
+    ) -> None:
         self.capture = capture
         self.lab = lab
         self.card = card
         self.seed = seed
+        self.no_card = no_card or Finding(_("This was judged on the simulator."))
         self._admitted: dict[tuple[str, str], Admitted | Finding] = {}
         self._simulated: dict[tuple[str, str], list[Ran | Broke]] = {}
         self._on_card: dict[str, on_card.Session] = {}
@@ -105,10 +110,8 @@ class Submission:
         if isinstance(found, Finding):
             return Assessment(Outcome.FAILED, (found,))
         if self.card is None:
-            return Assessment(
-                Outcome.NOT_ASSESSED,
-                (Finding(_("Speed is measured on a GPU; there is none here.")),),
-            )
+            message = _("Speed is measured on a GPU. {why}").format(why=self.no_card.message)
+            return Assessment(Outcome.NOT_ASSESSED, (Finding(message, self.no_card.advice),))
         target = targets.find(self.lab.id, name, shape.name, self.card.name)
         return on_card.fast(self._session(name), task, shape, target)
 

@@ -1,4 +1,4 @@
-"""Inputs, outputs and their guards on the card: what a kernel is launched on, and whether what it left is right."""
+"""A kernel's inputs and outputs on the card, with guards around them, and whether it left what is right."""
 
 from collections.abc import Callable
 
