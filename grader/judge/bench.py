@@ -14,7 +14,7 @@ from typing import Any
 from grader.admit import Admitted
 from grader.capture.format import Capture
 from grader.catalog import Group, Kernel, Lab, Shape
-from grader.gpu import compiler, hardware, roofs
+from grader.gpu import compiler, hardware, roofs, unfit
 from grader.gpu.architectures import architecture
 from grader.gpu.hardware import Card
 from grader.gpu.state import State
@@ -46,10 +46,17 @@ class _Job:
 
 
 def must_have_card() -> Card:
-    """The card that measures. Raises Unavailable if there is none."""
-    card = hardware.judging_card()
+    """The card that measures. Raises Unavailable, with the reason, if there is none."""
+    gpu = hardware.look()
+    card, lacking = hardware.judging_card(gpu), unfit.why(gpu)
     if card is None:
-        raise Unavailable(_("There is no GPU here that could measure: 'tilelab doctor' says what is missing."))
+        why = "" if lacking is None else lacking.message
+        raise Unavailable(
+            Finding(
+                _("There is no GPU here that could measure. {why}").format(why=why).strip(),
+                "" if lacking is None else lacking.advice,
+            )
+        )
     return card
 
 
