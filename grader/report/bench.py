@@ -60,7 +60,9 @@ _STYLE = """
 .tilelab-bench { font-family: var(--jp-ui-font-family, sans-serif); font-size: 14px; line-height: 1.5; }
 .tilelab-bench table { border-collapse: collapse; margin: .6em 0; }
 .tilelab-bench th, .tilelab-bench td { text-align: right !important; padding: .25em .8em;
-  border-bottom: 1px solid var(--jp-border-color2, #bbb); font-variant-numeric: tabular-nums; }
+  border-bottom: 1px solid var(--jp-border-color2, #bbb); font-variant-numeric: tabular-nums;
+  white-space: nowrap; }
+.tilelab-bench .said { white-space: pre-wrap; }
 .tilelab-bench td:nth-child(-n+2), .tilelab-bench th:nth-child(-n+2) { text-align: left !important; }
 .tilelab-bench tr.kernel { font-weight: 600; }
 </style>
@@ -75,7 +77,7 @@ def page(bench: Bench) -> str:
         for number, cells in enumerate(_rows(row)):
             kind = "" if number else ' class="kernel"'
             body += f"<tr{kind}>" + "".join(f"<td>{escape(printable(cell))}</td>" for cell in cells) + "</tr>"
-    said = "".join(f"<div>{escape(printable(line))}</div>" for line in words(bench))
+    said = "".join(f'<div class="said">{escape(printable(line))}</div>' for line in words(bench))
     return (
         f'{_STYLE}<div class="tilelab-bench"><strong>{escape(title(bench))}</strong>'
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{said}</div>"

@@ -107,6 +107,7 @@ def page(chart: Chart) -> str:
     """A piece of HTML for a notebook, in the colours of its theme."""
     text = svg(chart, LIGHT)
     text = text[re.search(r"<svg\b", text).start() :]
+    text = text.replace('<style type="text/css">*{', '<style type="text/css">.tilelab-chart *{')  # not the page's
     light, dark = [], []
     for item in fields(Theme):
         colour, name = getattr(LIGHT, item.name), f"--tilelab-{item.name}"
@@ -155,6 +156,7 @@ def _own_settings() -> Iterator[None]:
                 "font.family": FONT,
                 "font.size": TEXT,
                 "axes.unicode_minus": False,
+                "text.parse_math": False,  # a name with dollars is a name
             }
         )
         yield
