@@ -143,6 +143,14 @@ class Submission:
         traffic = replay.count(found, inputs, *_output(kernel, shape), self.capture)
         return Counted(self.lab.id, name, str(shape), traffic, roofline.bounds(traffic, cards))
 
+    def admitted(self, name: str, shape: Shape) -> Admitted | Finding:
+        """The kernel at ``shape``, ready to be compiled; or why it isn't."""
+        return self._admit(name, shape)
+
+    def locate(self, line: Line | None) -> Location | None:
+        """The student's line that a line of the IR is from."""
+        return None if line is None else self.capture.locate(line.file, line.number)
+
     # How they are answered
 
     def _built_otherwise(self, name: str, shape: Shape, assessment: Assessment) -> Assessment:
@@ -204,7 +212,7 @@ class Submission:
             return None
         index = tuple(bad.nonzero()[0].tolist())
         return simulated.birth(
-            self._known(name, shape), inputs, output.dtype, tuple(output.shape), index, self._locate
+            self._known(name, shape), inputs, output.dtype, tuple(output.shape), index, self.locate
         )
 
     def _inputs(self, task: Task, family: str, shape: Shape) -> Tensors:
@@ -217,7 +225,7 @@ class Submission:
             inputs = [self._inputs(task, family, shape) for family in task.families]
             dtype, sizes = _output(kernel, shape)
             admitted = self._known(name, shape)
-            self._simulated[key] = simulated.run(admitted, inputs, dtype, sizes, self._locate)
+            self._simulated[key] = simulated.run(admitted, inputs, dtype, sizes, self.locate)
         return self._simulated[key]
 
     def _launch(self, name: str, shape: Shape) -> list[Ran | Broke]:
@@ -229,7 +237,7 @@ class Submission:
             task, kernel = tasks.find(self.lab.id, name), self.lab.kernel(name)
             admitted = {shape.name: self._admit(name, shape) for shape in kernel.shapes}
             usable = {shape: found for shape, found in admitted.items() if isinstance(found, Admitted)}
-            self._on_card[name] = on_card.launch(self.lab, task, usable, self.seed, self.card, self._locate)
+            self._on_card[name] = on_card.launch(self.lab, task, usable, self.seed, self.card, self.locate)
         return self._on_card[name]
 
     def admitted(self, name: str, shape: Shape) -> Admitted | Finding:
@@ -260,7 +268,7 @@ class Submission:
         try:
             return admit(trace.ir, kernel, shape, trace.options)
         except Refused as error:
-            return Finding(_("Refused: {why}.").format(why=error.message), error.advice, self._locate(error.line))
+            return Finding(_("Refused: {why}.").format(why=error.message), error.advice, self.locate(error.line))
 
     def _explain(self, trace: Trace) -> Finding:
         """A kernel that could not be traced; if it is missing, the reason may be an earlier cell's error."""
@@ -273,9 +281,6 @@ class Submission:
             )
         message = error.message if error.kind in ("Missing", "Not a kernel") else f"{error.kind}: {error.message}"
         return Finding(message, where=self.capture.locate(error.file, error.line))
-
-    def _locate(self, line: Line | None) -> Location | None:
-        return None if line is None else self.capture.locate(line.file, line.number)
 
     def _veiled(self, finding: Finding, shape: Shape) -> Finding:
         """What may be said of a hidden shape: that it is one, and which kind."""
