@@ -21,6 +21,7 @@ from grader.classroom.build import generate
 from grader.classroom.course import refresh
 from grader.classroom.explain import as_markdown, explain_checks
 from grader.classroom.grade import StudentResult, grade, load_config
+from grader.gpu.hardware import Gpu
 from grader.verdict import Check, Finding, Location, Outcome, Unavailable, Unusable, read
 
 LAB = VECTOR_ADD.id
@@ -427,8 +428,8 @@ def test_without_a_gpu_a_gpu_run_touches_nothing(course, monkeypatch):
     hand_in(course, "ann", answer=RIGHT)
     grade(course, LAB, device="sim")
     before = {path: path.stat().st_mtime_ns for path in course.rglob("*") if path.is_file()}
-    monkeypatch.setattr("grader.gpu.hardware.judging_card", lambda: None)
-    with pytest.raises(Unavailable, match="There is no GPU here"):
+    monkeypatch.setattr("grader.gpu.unfit.look", lambda: Gpu(None, None, None))
+    with pytest.raises(Unavailable, match=r"There is no GPU here that could judge\. No NVIDIA driver"):
         grade(course, LAB, device="gpu")
     assert before == {path: path.stat().st_mtime_ns for path in course.rglob("*") if path.is_file()}
 

@@ -20,7 +20,7 @@ import yaml
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from grader.doctor.gpu import COMPILER_PACKAGES
+from grader.gpu.unfit import COMPILER_PACKAGES
 
 ROOT = Path(__file__).parents[1]
 SERVICES = ("lab", "instructor", "judge")

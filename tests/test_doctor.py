@@ -10,11 +10,12 @@ import typer
 from typer.testing import CliRunner
 
 from grader import doctor
-from grader.doctor import command, gpu, machine
-from grader.doctor.machine import Machine, Package, Sandbox
+from grader.doctor import command, machine
+from grader.doctor.machine import Machine, Package, Sandbox, Targets
 from grader.doctor.report import Finding, Status
-from grader.gpu import hardware
+from grader.gpu import derived, hardware, targets
 from grader.gpu.hardware import Card, Compiler, Driver, Gpu
+from grader.gpu.unfit import COMPILER_PACKAGES
 
 H200 = Card("NVIDIA H200", 140 * 2**30, (9, 0))
 OLD_CARD = Card("Tesla V100", 16 * 2**30, (7, 0))
@@ -36,6 +37,7 @@ FIT = Machine(
     folder="/home/ada/labs",
     disk_free=100 * 2**30,
     port_free=True,
+    targets=Targets(origins=("measured 2026-11-29",)),
 )
 BARE = replace(FIT, gpu=Gpu(driver=None, torch_cuda=None, compiler=None))
 
@@ -81,9 +83,9 @@ def test_without_a_gpu_the_machine_is_fit_and_the_simulator_judges() -> None:
         (
             with_gpu(driver=replace(DRIVER, cuda=(12, 4), version="550")),
             Status.PROBLEM,
-            "update the driver to 580",
+            "The NVIDIA driver 550 supports CUDA 12.4; torch was built for CUDA 13.0. Update the driver to 580",
         ),
-        (with_gpu(torch_cuda=(14, 0)), Status.PROBLEM, "update the driver to one for CUDA 14"),
+        (with_gpu(torch_cuda=(14, 0)), Status.PROBLEM, "Update the driver to one for CUDA 14"),
     ],
 )
 def test_a_card_that_cannot_judge_is_explained(facts: Machine, status: Status, says: str) -> None:
@@ -105,9 +107,12 @@ def test_beside_an_old_card_the_new_one_judges() -> None:
 @pytest.mark.parametrize(
     ("compiler", "says"),
     [
-        (None, gpu.COMPILER_PACKAGES),
+        (None, COMPILER_PACKAGES),
         (Compiler("/cuda/bin/nvcc", None, "No such file or directory"), "No such file or directory"),
-        (Compiler("/cuda/bin/nvcc", (14, 1)), "nvcc 14.1 makes kernels that the driver can't run"),
+        (
+            Compiler("/cuda/bin/nvcc", (14, 1)),
+            "nvcc 14.1 makes kernels that the driver 580.65.06 can't run: it supports CUDA 13.0",
+        ),
     ],
 )
 def test_a_card_without_a_fitting_compiler_is_a_problem(compiler: Compiler | None, says: str) -> None:
@@ -144,6 +149,43 @@ def test_what_is_amiss_is_said_with_what_to_do(facts: Machine, name: str, status
     assert doctor.examine(facts).fit is (status is not Status.PROBLEM)
 
 
+@pytest.mark.parametrize(
+    ("known", "status", "says"),
+    [
+        (Targets(origins=("measured 2026-11-29",)), Status.OK, "measured 2026-11-29"),
+        (Targets(origins=(derived.UNMEASURED,)), Status.NOTE, "'tilelab calibrate --keep' measures them"),
+        (
+            Targets(missing=("matmul",)),
+            Status.NOTE,
+            "no target for the NVIDIA H200 and matmul: run 'tilelab calib",
+        ),
+        (Targets(error="Targets: /x.toml: it is wrong."), Status.PROBLEM, "/x.toml"),
+    ],
+)
+def test_where_the_cards_targets_are_from(known: Targets, status: Status, says: str) -> None:
+    finding = found(replace(FIT, targets=known), "targets")
+    assert finding.status is status
+    assert says in finding.message
+
+
+def test_without_a_card_targets_are_not_spoken_of() -> None:
+    assert "targets" not in {finding.name for finding in doctor.examine(BARE).findings}
+
+
+def test_the_targets_of_a_card_are_looked_up(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv(targets.FILE_VARIABLE, raising=False)
+    assert machine.look_at_targets(None) == Targets()
+    (origin,) = machine.look_at_targets(H200).origins
+    assert origin.startswith("measured")
+    t4 = Card("Tesla T4", 16 * 2**30, (7, 5))
+    assert machine.look_at_targets(t4) == Targets(origins=(derived.UNMEASURED,))
+    unknown = machine.look_at_targets(replace(H200, name="NVIDIA H200 MIG 1g.18gb"))
+    assert unknown.missing == tuple(one.kernel for one in targets.asked())
+    monkeypatch.setenv(targets.FILE_VARIABLE, str(tmp_path / "none.toml"))
+    assert "none.toml" in machine.look_at_targets(H200).error
+
+
 # -- looking at the machine ---------------------------------------------------------------------------------
 
 
@@ -163,26 +205,6 @@ def test_no_driver_library_is_no_driver(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_driver_that_does_not_answer_is_kept_with_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml_fails_with(monkeypatch, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
     assert hardware.look_at_driver() == Driver(error="Driver Not Loaded")
-
-
-def test_the_driver_is_read_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Memory:
-        total = H200.memory
-
-    answers = {
-        "nvmlInit": lambda: None,
-        "nvmlShutdown": lambda: None,
-        "nvmlSystemGetCudaDriverVersion_v2": lambda: 12040,
-        "nvmlSystemGetDriverVersion": lambda: "550.54.15",
-        "nvmlDeviceGetCount": lambda: 1,
-        "nvmlDeviceGetHandleByIndex": lambda index: index,
-        "nvmlDeviceGetName": lambda handle: H200.name,
-        "nvmlDeviceGetMemoryInfo": lambda handle: Memory,
-        "nvmlDeviceGetCudaComputeCapability": lambda handle: [9, 0],
-    }
-    for name, answer in answers.items():
-        monkeypatch.setattr(pynvml, name, answer)
-    assert hardware.look_at_driver() == Driver("550.54.15", (12, 4), (H200,))
 
 
 def test_a_missing_package_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

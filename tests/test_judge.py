@@ -156,7 +156,7 @@ def test_a_bound_that_accepts_anything_is_an_error_of_ours():
 # The decision on speed
 
 TIERS = (Tier(600.0, 0.5), Tier(900.0, 1.0))
-TARGET = Target("lab", "kernel", "shape", "card", "GB/s", peer_rate=1000.0, peak=1500.0, tiers=TIERS)
+TARGET = Target("lab", "kernel", "shape", "card", "GB/s", "peer", 1000.0, 1500.0, TIERS, origin="made up")
 
 
 def measured(ratio, spread=0.005, achieved=None):

@@ -1,6 +1,7 @@
 """The judge's side of the card: what a worker reports, and what is said when it dies."""
 
-import json
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,12 +9,14 @@ from kernels import capture_of, json_of, vector_add
 
 from grader import catalog
 from grader.admit import admit
-from grader.gpu import hardware, targets
+from grader.gpu import compiler, hardware, targets
 from grader.gpu.hardware import Card, Compiler, Driver, Gpu
+from grader.gpu.state import State
 from grader.judge import on_card
 from grader.judge.outcome import Broke, Ran
 from grader.judge.submission import Submission
 from grader.judge.tasks import find
+from grader.judge.worker_process import Ending
 from grader.verdict import Finding, JudgeFailed, Outcome
 
 LAB = catalog.find("lab01_vector_add")
@@ -23,17 +26,42 @@ TASK = find(LAB.id, "vector_add")
 H200 = Card("NVIDIA H200", 141 * 2**30, (9, 0))
 
 
-def session(tmp_path, *lines: dict, status: int | None = 0, console: str = "") -> on_card.Session:
+def session(tmp_path, *lines: dict, ending: Ending | None = None) -> on_card.Session:
+    """What is made of a worker's report, and of its end."""
     torch.save(torch.ones(4), tmp_path / "x.pt")
-    (tmp_path / "report.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return on_card._read(tmp_path, status, console, lambda shape, text: Finding(f"{shape}: {text}"))
+    found = on_card.Session()
+    for line in lines:
+        on_card.read(line, tmp_path, found)
+    on_card.end(found, ending or Ending(0, ""))
+    return found
 
 
 RAN = {"ran": ONE.name, "file": "x.pt"}
+LAUNCHING = {"phase": "launching", "limit": 10.0, "shape": MANY.name}
+PREPARING = {"phase": "preparing", "limit": 300.0}
 DONE = {"done": True}
 TIMED = {
-    "timed": {"kernel_ms": 0.735, "peer_ms": 0.737, "ratio": 1.002, "low": 1.001, "high": 1.003, "rounds": 25}
+    "timed": {
+        "kernel_ms": 0.735,
+        "peer_ms": 0.737,
+        "ratio": 1.002,
+        "low": 1.001,
+        "high": 1.003,
+        "rounds": 200,
+        "clock": "CUDA events",
+        "overhead_ms": 0.001,
+        "disturbed": 0.0,
+        "notes": [],
+        "peer": "torch.add",
+        "checked": 4,
+    },
+    "state": asdict(State(sm_mhz=(1900, 1980), celsius=(40, 45), watts=500.0, samples=10)),
 }
+ROW = targets.find(LAB.id, "vector_add", LARGE.name, H200.name)
+
+
+def speed(found: on_card.Session, target=ROW):
+    return on_card.fast(found, TASK, LARGE, target)
 
 
 def test_results_come_back_by_shape(tmp_path):
@@ -44,49 +72,141 @@ def test_results_come_back_by_shape(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("status", "console", "words"),
+    ("ending", "words"),
     [
-        (None, "", "did not end on the card within"),
-        (1, "CUDA error: an illegal memory access was encountered", "illegal memory access"),
-        (1, "torch.OutOfMemoryError: CUDA out of memory", "ran out of memory"),
-        (-11, "", "ended with status -11"),
-        (1, "x\nAcceleratorError: CUDA error: what it says\n\n", "CUDA error: what it says"),
+        (Ending(-9, "", late=LAUNCHING), f"did not end on the card within 10 s (at {MANY.name})"),
+        (Ending(1, "CUDA error: an illegal memory access was encountered"), "illegal memory access"),
+        (Ending(1, "CUDA error: out of memory"), "had no memory left"),
+        (Ending(-11, ""), "ended the process that ran it (status -11)"),
+        (Ending(1, "x\nAcceleratorError: CUDA error: what it says\n\n"), "CUDA error: what it says"),
     ],
 )
-def test_a_worker_that_dies_leaves_what_it_had_and_a_reason(tmp_path, status, console, words):
-    found = session(tmp_path, RAN, status=status, console=console)
+def test_a_kernel_that_ends_its_worker_leaves_what_was_there_and_a_reason(tmp_path, ending, words):
+    found = session(tmp_path, PREPARING, RAN, LAUNCHING, ending=ending)
     assert isinstance(found.results(ONE)[0], Ran)
     (broke,) = found.results(MANY)
     assert isinstance(broke, Broke)
     assert words in broke.finding.message
-    assessment = on_card.fast(found, H200, LAB, TASK, LARGE)
+    assessment = speed(found)
     assert assessment.outcome is Outcome.FAILED
     assert words in assessment.findings[0].message
 
 
+@pytest.mark.parametrize(
+    ("phase", "ending"),
+    [
+        (PREPARING, Ending(1, "TypeError: ours")),
+        (PREPARING, Ending(-9, "", late=PREPARING)),
+        (LAUNCHING, Ending(1, "TypeError: ours")),
+        (LAUNCHING, Ending(1, "CUDA error: uncorrectable ECC error encountered")),
+        (PREPARING, Ending(1, "CUDA error: an illegal memory access was encountered")),
+    ],
+)
+def test_what_no_kernel_causes_is_our_fault_or_the_machines(tmp_path, phase, ending):
+    with pytest.raises(JudgeFailed):
+        session(tmp_path, phase, ending=ending)
+
+
+@pytest.mark.parametrize(
+    ("lines", "ending"),
+    [
+        ([{"lacking": "The card has 3.0 GiB of free memory.", "advice": "End what else uses it."}, DONE], None),
+        ([PREPARING], Ending(1, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3 GiB")),
+    ],
+)
+def test_too_little_memory_for_the_judges_own_tensors_is_not_assessed(tmp_path, lines, ending):
+    assessment = speed(session(tmp_path, RAN, *lines, ending=ending))
+    assert assessment.outcome is Outcome.NOT_ASSESSED
+    assert "free memory" in assessment.findings[0].message
+    assert assessment.findings[0].advice
+
+
 def test_a_problem_belongs_to_its_shape(tmp_path):
-    found = session(tmp_path, {"problem": "It can't be compiled.", "shape": MANY.name}, RAN, TIMED, DONE)
+    problem = asdict(Finding("It can't be launched.", evidence=("why",)))
+    found = session(tmp_path, {"problem": problem, "shape": MANY.name}, RAN, TIMED, DONE)
     assert found.problem(ONE) is None
-    assert found.results(MANY)[0].finding.message == "It can't be compiled."
+    assert found.results(MANY)[0].finding == Finding("It can't be launched.", evidence=("why",))
 
 
 def test_no_measurement_is_no_pass(tmp_path):
-    assessment = on_card.fast(session(tmp_path, RAN, DONE), H200, LAB, TASK, LARGE)
+    assessment = speed(session(tmp_path, RAN, DONE))
     assert assessment.outcome is Outcome.FAILED
     assert "Nothing was measured" in assessment.findings[0].message
 
 
 def test_a_card_without_a_target_is_not_assessed_and_still_shown(tmp_path):
-    assessment = on_card.fast(session(tmp_path, RAN, TIMED, DONE), Card("Other", 1, (8, 0)), LAB, TASK, LARGE)
+    assessment = speed(session(tmp_path, RAN, TIMED, DONE), target=None)
     assert assessment.outcome is Outcome.NOT_ASSESSED
+    assert "calibrate" in assessment.findings[0].advice
     assert assessment.figures[0].achieved == pytest.approx(3 * 4 * 2**28 / 0.735e-3 / 1e9)
 
 
 def test_a_measured_kernel_is_decided_by_ratio_and_calibrated_peer(tmp_path):
-    assessment = on_card.fast(session(tmp_path, RAN, TIMED, DONE), H200, LAB, TASK, LARGE)
-    row = targets.find(LAB.id, "vector_add", LARGE.name, H200.name)
+    assessment = speed(session(tmp_path, RAN, TIMED, DONE))
     assert assessment.outcome is Outcome.PASSED
-    assert assessment.figures[0].decided == pytest.approx(1.002 * row.peer_rate)
+    assert assessment.figures[0].decided == pytest.approx(1.002 * ROW.peer_rate)
+    assert assessment.figures[0].ratio_low < 1.001
+    assert assessment.figures[0].ratio_high > 1.003
+    assert "1900–1980 MHz" in assessment.figures[0].card_state
+
+
+def timed(ratio=0.9, **more):
+    return {"timed": TIMED["timed"] | {"ratio": ratio, "low": ratio - 0.01, "high": ratio + 0.01} | more}
+
+
+def test_an_inconclusive_measurement_is_repeated_by_itself(tmp_path, monkeypatch):
+    """The first two are too noisy, the third is not; each has a process of its own, and more time."""
+    noisy = timed(ROW.full / ROW.peer_rate) | {"state": TIMED["state"]}
+    workers = Workers([noisy, noisy, TIMED])
+    found = workers.launch(monkeypatch)
+    assert found.tries == 3
+    assert speed(found).outcome is Outcome.PASSED
+    assert [job["seconds"] for job in workers.jobs] == [8.0, 16.0, 32.0]
+    assert [[row["name"] for row in job["shapes"]] for job in workers.jobs[1:]] == [[LARGE.name]] * 2
+
+
+def test_what_stays_inconclusive_is_said_with_its_reasons(monkeypatch):
+    shared = TIMED | {"state": asdict(State(samples=10, others=["process 7 (50 % of the card)"]))}
+    shared = shared | timed(0.99, kernel_ms=2.0)
+    workers = Workers([shared] * 3)
+    found = workers.launch(monkeypatch)
+    assert found.tries == 3
+    assessment = speed(found)
+    assert assessment.outcome is Outcome.INCONCLUSIVE
+    assert any("process 7" in item for item in assessment.findings[0].evidence)
+    assert "measured 3 times" in assessment.findings[0].evidence
+
+
+class Workers:
+    """Stands in for the processes on the card: each reports the next of ``timings``."""
+
+    def __init__(self, timings):
+        self.timings = list(timings)
+        self.jobs = []
+
+    def __call__(self, _card):
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        pass
+
+    folder = Path()
+
+    def run(self, job, on_line):
+        self.jobs.append(job)
+        for line in (self.timings.pop(0), DONE):
+            on_line(line)
+        return Ending(0, "")
+
+    def launch(self, monkeypatch) -> on_card.Session:
+        monkeypatch.setattr(on_card, "_worker", self)
+        monkeypatch.setattr(on_card, "PAUSE", 0.0)
+        monkeypatch.setattr(on_card, "_compile", lambda _task, shapes, *_more: {s.name: "x.so" for s in shapes})
+        admitted = {shape.name: None for shape in (ONE, LARGE)}
+        return on_card.launch(LAB, TASK, admitted, "seed", H200, lambda line: None)
 
 
 @pytest.mark.skipif(hardware.judging_card() is not None, reason="there is a card here")
@@ -113,22 +233,30 @@ def test_a_card_judges_only_if_driver_torch_and_compiler_can_use_it():
         Gpu(Driver("550", (12, 4), (H200,)), (13, 0), FIT.compiler),
         Gpu(FIT.driver, (13, 0), Compiler("/nvcc", (14, 0))),
         Gpu(FIT.driver, (13, 0), FIT.compiler, hidden=True),
-        Gpu(Driver("580", (13, 0), (Card("T4", 1, (7, 5)),)), (13, 0), FIT.compiler),
+        Gpu(Driver("580", (13, 0), (Card("V100", 1, (7, 0)),)), (13, 0), FIT.compiler),
     ):
         assert hardware.judging_card(unfit) is None
 
 
-def test_what_the_compiler_says_is_said_of_its_shape(tmp_path):
-    found = session(tmp_path, {"uncompilable": "no layout", "shape": MANY.name}, RAN, DONE)
-    assert isinstance(found.results(ONE)[0], Ran)
-    (broke,) = found.results(MANY)
-    assert broke.finding.message == f"{MANY.name}: no layout"
+def test_what_the_compiler_refuses_is_a_problem_of_its_shape(monkeypatch):
+    built = {
+        ONE.name: compiler.NotBuilt("nvcc", "no layout", 1.0),
+        MANY.name: compiler.Built(Path("x.so"), 1.0, False),
+    }
+    monkeypatch.setattr(compiler, "build_all", lambda sources: ((name, built[name]) for name in sources))
+    admitted = {
+        shape.name: admit(json_of(vector_add.get_tir(**shape.sizes)), KERNEL, shape) for shape in (ONE, MANY)
+    }
+    found = on_card.Session()
+    libraries = on_card._compile(TASK, [ONE, MANY], admitted, H200, lambda line: None, found)
+    assert libraries == {MANY.name: "x.so"}
+    assert "no layout" in found.problem(ONE).message
 
 
 def test_a_compilers_words_become_the_students():
     text = json_of(vector_add.get_tir(**ONE.sizes))
     admitted = admit(text, KERNEL, ONE)
-    finding = on_card._uncompilable("Check failed: something new about buffer2", admitted, lambda line: None)
+    finding = on_card.uncompilable("Check failed: something new about buffer2", admitted, lambda line: None)
     assert "something new" in finding.message
     assert "can't compile" in finding.message
     assert finding.advice

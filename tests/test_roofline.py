@@ -88,8 +88,17 @@ def test_a_card_is_found_by_the_start_of_its_name():
 def test_the_targets_peaks_are_those_of_the_datasheet():
     for row in targets.rows():
         card = find(row.card)
-        expected = card.memory if row.unit == "GB/s" else card.tensor["fp16"]
-        assert row.peak == pytest.approx(expected, rel=1e-3)
+        assert row.peak == (card.memory if row.unit == "GB/s" else card.tensor["fp16"])
+
+
+def test_the_drivers_names_tell_cards_apart():
+    names = [name for card in cards() for name in card.drivers]
+    assert len(names) == len(set(names))
+    assert find("NVIDIA A100-SXM4-40GB").memory == 1555.0
+    assert find("NVIDIA A100-SXM4-80GB").memory == find("A100").memory == 2039.0
+    assert find("Tesla T4").name == "T4"
+    assert roofline.of_driver("NVIDIA L4").name == "L4"
+    assert roofline.of_driver("NVIDIA H100 80GB HBM3 MIG 1g.10gb") is None
 
 
 def test_the_command_counts_a_notebooks_kernel(notebook):

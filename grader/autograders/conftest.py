@@ -15,10 +15,10 @@ from grader import catalog, verdict
 from grader.autograders import official
 from grader.autograders.table import row_of
 from grader.capture.format import Capture, read_capture
-from grader.gpu import hardware
+from grader.gpu import hardware, unfit
 from grader.messages import _
 from grader.report.text import describe_findings
-from grader.verdict import Assessment, Check, Outcome, Unusable, Verdict
+from grader.verdict import Assessment, Check, Finding, Outcome, Unusable, Verdict
 
 if TYPE_CHECKING:
     from grader.judge.submission import Submission
@@ -97,8 +97,18 @@ def card(request: pytest.FixtureRequest) -> hardware.Card | None:
 
 
 @pytest.fixture(scope="session")
+def no_card(request: pytest.FixtureRequest, card: hardware.Card | None) -> Finding | None:
+    """Why the simulator judges, if nobody asked for it."""
+    return None if card is not None or request.config.getoption("device") == "sim" else unfit.why()
+
+
+@pytest.fixture(scope="session")
 def submission(
-    request: pytest.FixtureRequest, capture: Capture, lab: catalog.Lab, card: hardware.Card | None
+    request: pytest.FixtureRequest,
+    capture: Capture,
+    lab: catalog.Lab,
+    card: hardware.Card | None,
+    no_card: Finding | None,
 ) -> "Submission":
     # Only a run needs torch; collecting the points does not.
     import torch
@@ -109,7 +119,7 @@ def submission(
 
     request.config.stash[_DEVICE] = "simulator" if card is None else card.name
     request.config.stash[_CAPTURE] = capture
-    return Submission(capture, lab, card, _seed(request.config))
+    return Submission(capture, lab, card, _seed(request.config), no_card)
 
 
 def _seed(config: pytest.Config) -> str:

@@ -15,11 +15,12 @@ from grader import catalog, verdict
 from grader.autograders.official import extended, read_rows
 from grader.autograders.table import PointRow
 from grader.capture.format import Capture
-from grader.gpu import hardware
-from grader.messages import _
+from grader.gpu import hardware, targets, unfit
+from grader.messages import _, progress
 from grader.verdict import Finding, JudgeFailed, Unavailable, Unusable, Verdict
 
-SECONDS = 900
+#: For one submission, waiting for the card included: what is slow in it has limits of its own.
+SECONDS = 3600
 
 
 def judge_notebook(
@@ -85,11 +86,17 @@ def judge_capture(
 
 def _must_have(device: str) -> None:
     """Before anything is run, or touched."""
-    if device == "gpu" and hardware.judging_card() is None:
+    if device == "sim":
+        return
+    gpu = hardware.look()
+    card, lacking = hardware.judging_card(gpu), unfit.why(gpu)
+    if card is not None:
+        targets.of_card(card.name)  # a slip in the teacher's file is told here, once
+    elif device == "gpu" and lacking is not None:
         raise Unavailable(
             Finding(
-                _("There is no GPU here that could judge."),
-                _("'tilelab doctor' says what is missing; --device sim uses the simulator."),
+                _("There is no GPU here that could judge. {why}").format(why=lacking.message),
+                _("{advice} Or use the simulator: --device sim.").format(advice=lacking.advice),
             )
         )
 
@@ -157,17 +164,19 @@ def _pytest(
     if seed is not None:
         environment["TILELAB_SEED"] = seed
     try:
-        return subprocess.run(
-            [*command, *options],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=SECONDS,
-            check=False,
-        )
+        with progress.handed_up() as pipe:
+            return subprocess.run(
+                [*command, *options],
+                cwd=folder,
+                env=environment | {progress.VARIABLE: str(pipe)},
+                pass_fds=(pipe,),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=SECONDS,
+                check=False,
+            )
     except subprocess.TimeoutExpired:
         raise JudgeFailed(f"the autograder did not end within {SECONDS} s") from None

@@ -16,7 +16,7 @@ from grader.classroom.autograde import write_unusable
 from grader.classroom.course import source_notebook
 from grader.classroom.gradebook import Judgement, kept
 from grader.classroom.submission import nbgrader_can_take, submitted_notebook
-from grader.gpu import hardware
+from grader.gpu import unfit
 from grader.messages import _
 from grader.verdict import Finding, Unavailable, Unusable, Verdict
 
@@ -61,12 +61,13 @@ def grade(course: Path, lab_id: str, student: str | None = None, device: str | N
     ``device`` is auto, sim or gpu; None leaves it to the configuration and TILELAB_DEVICE. A bad submission
     never stops the others. Unusable if there is nothing to grade or the course folder isn't ready.
     """
-    if device == "gpu" and hardware.judging_card() is None:
+    lacking = unfit.why() if device == "gpu" else None
+    if lacking is not None:
         # nbgrader would first delete what it is about to make anew.
         raise Unavailable(
             Finding(
-                _("There is no GPU here that could judge."),
-                _("'tilelab doctor' says what is missing. Without --device gpu, points for speed wait."),
+                _("There is no GPU here that could judge. {why}").format(why=lacking.message),
+                _("{advice} Without --device gpu, points for speed wait.").format(advice=lacking.advice),
             )
         )
     course = course.resolve()

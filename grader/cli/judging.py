@@ -1,16 +1,21 @@
 """``check``, ``capture``, ``judge`` and ``grade``."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
 
 from grader import catalog
 from grader.cli.sanitizing import SanitizeOption
 from grader.cli.sanitizing import sanitize as run_sanitizer
-from grader.messages import _
+from grader.messages import _, progress
 from grader.report import terminal
 from grader.verdict import Finding, Unusable, Verdict, to_json
 
@@ -77,22 +82,49 @@ def capture(
 
 
 def judge(
-    file: Annotated[Path, typer.Argument(help="A capture, from 'tilelab capture'.", show_default=False)],
+    files: Annotated[list[Path], typer.Argument(help="Captures, from 'tilelab capture'.", show_default=False)],
     device: DeviceOption = Device.AUTO,
     official: Annotated[bool, typer.Option(help="As the official run does (instructors).")] = False,
     sanitize: SanitizeOption = False,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="How many are judged at once (the card still serves one by one).")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Judge captured kernels. No code of the notebook's is run, and no Jupyter is needed."""
+    """Judge captured kernels, one or many. No code of the notebook's is run, and no Jupyter is needed."""
     from grader.autograders import judge_capture
     from grader.capture import read_capture
 
+    if sanitize and len(files) > 1:
+        raise Unusable(_("--sanitize looks at one capture at a time."))
     if sanitize:
-        run_sanitizer(lambda: read_capture(file), json)
-    captured = read_capture(file)
-    with working(_("Judging {file} ...").format(file=file.name), quiet=json):
-        verdict = judge_capture(captured, device=device, official_run=official)
-    _finish(verdict, json)
+        run_sanitizer(lambda: read_capture(files[0]), json)
+    if len(files) == 1:
+        captured = read_capture(files[0])
+        with working(_("Judging {file} ...").format(file=files[0].name), quiet=json):
+            verdict = judge_capture(captured, device=device, official_run=official)
+        _finish(verdict, json)
+    _judge_many(files, partial(judge_capture, device=device, official_run=official), jobs, json)
+
+
+def _judge_many(files: list[Path], judge_one: Callable[..., Verdict], jobs: int | None, json: bool) -> None:
+    from grader.autograders.batch import judge_files
+    from grader.cli.results import judged_to_json, print_judged
+
+    done = []
+    with working(_("Judging {count} captures ...").format(count=len(files)), quiet=json):
+        for judged in judge_files(files, judge_one, jobs=jobs):
+            done.append(judged)
+            text = _("{file} is judged ({done} of {all}).")
+            progress.say(text.format(file=judged.file.name, done=len(done), all=len(files)))
+    done.sort(key=lambda judged: files.index(judged.file))
+    if json:
+        typer.echo(judged_to_json(done))
+    else:
+        print_judged(done, Console())
+    if any(judged.error is not None and not isinstance(judged.error, Unusable) for judged in done):
+        raise typer.Exit(3)
+    raise typer.Exit(0 if all(judged.verdict is not None and judged.verdict.passed for judged in done) else 1)
 
 
 def grade(
@@ -107,7 +139,7 @@ def grade(
     from grader.classroom.grade import grade as grade_submissions
     from grader.cli.results import print_results, results_to_json
 
-    _known(lab)
+    known(lab)
     if not json:
         typer.echo(sandbox.describe(), err=True)
     with working(_("Grading {lab} ...").format(lab=lab), quiet=json):
@@ -128,15 +160,27 @@ def _finish(verdict: Verdict, json: bool) -> None:
     raise typer.Exit(0 if verdict.passed else 1)
 
 
-def working(message: str, quiet: bool = False):
-    """A spinner on a terminal, one plain line elsewhere, nothing if ``quiet``."""
+@contextmanager
+def working(message: str, quiet: bool = False) -> Iterator[None]:
+    """A spinner on a terminal, plain lines elsewhere, nothing if ``quiet``: it shows what the judge is doing."""
     console = Console(stderr=True, quiet=quiet)
     if not console.is_terminal:
         console.print(message, markup=False)
-    return console.status(message)
+    with console.status(message) as status, progress.heard(_shown(console, status, message)):
+        yield
 
 
-def _known(lab_id: str) -> catalog.Lab:
+def _shown(console: Console, status: Status, message: str) -> Callable[[str], None]:
+    def show(text: str) -> None:
+        if console.is_terminal:
+            status.update(f"{escape(message)} [dim]{escape(text)}[/dim]")
+        else:
+            console.print(f"  {text}", markup=False, highlight=False)
+
+    return show
+
+
+def known(lab_id: str) -> catalog.Lab:
     try:
         return catalog.find(lab_id)
     except KeyError as error:
@@ -146,7 +190,7 @@ def _known(lab_id: str) -> catalog.Lab:
 def lab_of(notebook: Path, given: str | None) -> catalog.Lab:
     """The lab of a notebook: as given, by its file's name, or by the kernel that it defines."""
     if given is not None:
-        return _known(given)
+        return known(given)
     for lab in catalog.LABS:
         if notebook.stem.startswith(lab.id):
             return lab

@@ -11,9 +11,10 @@ from rich.text import Text
 from grader.messages import _
 from grader.report import words
 from grader.report.text import describe, printable
-from grader.verdict import Finding, Outcome, Verdict, to_json
+from grader.verdict import Finding, Outcome, Unusable, Verdict, to_json
 
 if TYPE_CHECKING:
+    from grader.autograders.batch import Judged
     from grader.classroom.grade import StudentResult
 
 
@@ -32,6 +33,45 @@ def print_results(results: Sequence["StudentResult"], console: Console) -> None:
                 table.add_row(Text(printable(result.student)), points, words.number(waiting), Text(reason(result)))
         console.print(table)
     console.print(_("Points are of what was assessed; 'waiting' ones need a GPU, or a teacher."), style="dim")
+
+
+def print_judged(done: Sequence["Judged"], console: Console) -> None:
+    """One row a capture: points, what waits, and the first reason for each point lost."""
+    table = Table(show_lines=True)
+    table.add_column(_("capture"), overflow="fold")
+    table.add_column(_("lab"))
+    table.add_column(_("points"), justify="right", no_wrap=True)
+    table.add_column(_("waiting"), justify="right", no_wrap=True)
+    table.add_column(_("why"), ratio=1)
+    for judged in done:
+        name = Text(printable(judged.file.name))
+        if judged.verdict is None:
+            table.add_row(name, "", "", "", Text(_why_not(judged)))
+        else:
+            verdict = judged.verdict
+            points = f"{words.number(verdict.points)} / {words.number(verdict.assessed_max)}"
+            table.add_row(name, verdict.lab, points, words.number(verdict.waiting), Text(lost(verdict)))
+    console.print(table)
+    console.print(_("Points are of what was assessed; 'waiting' ones need a GPU, or a teacher."), style="dim")
+
+
+def _why_not(judged: "Judged") -> str:
+    if isinstance(judged.error, Unusable):
+        return _short(judged.error.finding)
+    lines = [line.strip() for line in str(judged.error).splitlines() if line.strip()]
+    return printable(_("The judge itself failed: {why}").format(why=lines[-1] if lines else "?"))
+
+
+def judged_to_json(done: Sequence["Judged"]) -> str:
+    rows = [
+        {
+            "file": str(judged.file),
+            "verdict": None if judged.verdict is None else json.loads(to_json(judged.verdict)),
+            "error": None if judged.error is None else _why_not(judged),
+        }
+        for judged in done
+    ]
+    return json.dumps(rows, indent=2)
 
 
 def _limits(result: "StudentResult") -> tuple[float, float]:

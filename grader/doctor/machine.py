@@ -16,8 +16,9 @@ from pathlib import Path
 import psutil
 from packaging.requirements import Requirement
 
-from grader.gpu import hardware
+from grader.gpu import hardware, targets
 from grader.gpu.hardware import Gpu, ask
+from grader.verdict import Unusable
 
 PROJECT = "tilelang-labs"
 PACKAGES = ("torch", "tilelang", "jupyterlab", "nbgrader")
@@ -45,6 +46,18 @@ class Sandbox:
 
 
 @dataclass(frozen=True)
+class Targets:
+    """Of the card that judges: where its targets are from, and which kernels have none.
+
+    ``error`` says what is wrong with the teacher's file.
+    """
+
+    origins: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True)
 class Machine:
     """The facts that the checks judge. Sizes are in bytes; ``requires_python`` is "" if we aren't installed."""
 
@@ -58,22 +71,38 @@ class Machine:
     folder: str
     disk_free: int
     port_free: bool
+    targets: Targets = Targets()
 
 
 def inspect() -> Machine:
     folder = Path.cwd()
+    gpu = hardware.look()
     return Machine(
         python=platform.python_version(),
         executable=sys.executable,
         requires_python=_project_metadata("Requires-Python"),
         packages=look_at_packages(),
-        gpu=hardware.look(),
+        gpu=gpu,
         sandbox=look_at_sandbox(),
         memory_free=free_memory(),
         folder=str(folder),
         disk_free=psutil.disk_usage(str(folder)).free,
         port_free=not port_trouble("127.0.0.1", LABS_PORT),
+        targets=look_at_targets(hardware.judging_card(gpu)),
     )
+
+
+def look_at_targets(card: hardware.Card | None) -> Targets:
+    """Nothing, if no card judges."""
+    if card is None:
+        return Targets()
+    try:
+        rows = {row.key: row for row in targets.of_card(card.name)}
+    except Unusable as error:
+        return Targets(error=f"{error.finding.message} {error.finding.advice}")
+    asked = [one for one in targets.asked() if one.key in rows]
+    missing = tuple(one.kernel for one in targets.asked() if one.key not in rows)
+    return Targets(tuple(dict.fromkeys(rows[one.key].origin for one in asked)), missing)
 
 
 # -- packages -----------------------------------------------------------------------------------------------

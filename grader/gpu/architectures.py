@@ -47,6 +47,12 @@ ARCHITECTURES = {
 }
 
 
+def architecture(capability: tuple[int, int]) -> str:
+    """A card's, as compilers spell it, with the instructions that only it has ("a") from Hopper on."""
+    major, minor = capability
+    return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+
+
 @dataclass(frozen=True)
 class Occupancy:
     """How many blocks of a kernel a multiprocessor holds at once, what limits it, and their share of its threads.

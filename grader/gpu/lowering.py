@@ -5,11 +5,9 @@ TileLang's compiler can crash, hang or use up memory on a kernel, so it never ru
 worker goes on with the rest.
 """
 
-import contextlib
 import json
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -19,13 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from grader.gpu import disposable
 from grader.gpu.architectures import ARCHITECTURES
 from grader.messages import _
 from grader.verdict import JudgeFailed
 
 SECONDS = 60  # for one kernel
 START = 60  # seconds that starting a worker may take, which imports TileLang
-MEMORY = 16 * 2**30  # bytes of address space: the libraries alone reserve some gigabytes
 MAX_SOURCE = 8 * 2**20  # bytes of CUDA source
 
 
@@ -142,37 +140,23 @@ def _ended(arch: str, status: int | None, console: str, seconds: int) -> NotLowe
 
 def _run(folder: Path, seconds: float) -> tuple[int | None, str]:
     """The worker's exit status (None: it did not end in time) and what it printed."""
-    environment = os.environ | {
-        "TILELANG_CACHE_DIR": str(folder / "cache"),
-        "TMPDIR": str(folder),
-        "CUDA_VISIBLE_DEVICES": "",
-        "OMP_NUM_THREADS": "1",
-    }
     command = [sys.executable, "-P", "-m", "grader.gpu.lowering_worker", str(folder)]
     with (folder / "console").open("w+b") as console:
         process = subprocess.Popen(
             command,
-            env=environment,
+            env=disposable.environment(folder),
             stdin=subprocess.DEVNULL,
             stdout=console,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_limit,  # noqa: PLW1509  only system calls, no locks
+            preexec_fn=disposable.limit,  # noqa: PLW1509  only system calls, no locks
         )
         try:
             status = process.wait(seconds)
         except subprocess.TimeoutExpired:
             status = None
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            disposable.kill_group(process.pid)
             process.wait()
         console.seek(max(0, console.seek(0, os.SEEK_END) - 20_000))
         return status, console.read().decode(errors="replace")
-
-
-def _limit() -> None:
-    for kind, value in ((resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 2**28)):
-        _soft, hard = resource.getrlimit(kind)
-        limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(kind, (limit, limit))

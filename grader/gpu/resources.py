@@ -3,7 +3,6 @@
 No GPU is needed. Without nvcc there is no answer, and ``NoCompiler`` says how to get one.
 """
 
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from grader.gpu import toolchain
 from grader.gpu.hardware import look_at_compiler
 from grader.gpu.landmarks import sass_landmarks
 from grader.messages import _
@@ -63,7 +63,8 @@ def compile_source(source: str, arch: str, *, fast_math: bool = False) -> Resour
     with tempfile.TemporaryDirectory(prefix="tilelab-nvcc-") as name:
         folder = Path(name)
         (folder / "kernel.cu").write_text(source)
-        command = [compiler.path, *_options(arch), *(["--use_fast_math"] if fast_math else [])]
+        options = toolchain.nvcc_options(arch, {toolchain.FAST_MATH: fast_math})
+        command = [compiler.path, *options, "-w", "-Xptxas=-v"]
         command += ["-o", str(folder / "kernel.cubin"), str(folder / "kernel.cu")]
         try:
             done = subprocess.run(
@@ -77,28 +78,6 @@ def compile_source(source: str, arch: str, *, fast_math: bool = False) -> Resour
             return NotCompiled(errors_of(done.stderr + done.stdout), seconds)
         sass = _disassembled(compiler.path, folder / "kernel.cubin")
     return parse(done.stderr + done.stdout, seconds, sass)
-
-
-def _options(arch: str) -> list[str]:
-    number = arch.removeprefix("sm_")
-    root = _tilelang()
-    return [
-        f"-gencode=arch=compute_{number},code=sm_{number}",
-        "-cubin",
-        "-std=c++20",
-        "-w",
-        "-Xptxas=-v",
-        f"-I{root / 'src'}",
-        f"-I{root / '3rdparty' / 'cutlass' / 'include'}",
-    ]
-
-
-def _tilelang() -> Path:
-    """TileLang's folder, found without importing it."""
-    spec = importlib.util.find_spec("tilelang")
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("tilelang is not installed")
-    return Path(spec.origin).parent
 
 
 def parse(output: str, seconds: float = 0.0, sass: dict[str, int] | None = None) -> Resources:

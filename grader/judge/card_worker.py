@@ -1,142 +1,189 @@
-"""The disposable process on the card: compiles, runs, checks and times one kernel.
+"""The disposable process on the card: runs, checks and times one kernel that was compiled beforehand.
 
-    python -m grader.judge.card_worker FOLDER
+    python -m grader.judge.card_worker FOLDER PARENT
 
-Reads FOLDER/job.json; appends to FOLDER/report.jsonl one line for each thing that is done. An error of CUDA ends
-this process, which is what it is for.
+It knows compiled kernels, sizes and a seed, and nothing else: no gradebook, no submission. An error of CUDA ends
+it, which is what it is for.
 """
 
-import json
-import sys
+import dataclasses
+import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from grader.catalog import Group, Role, Shape, find
-from grader.gpu import timing
-from grader.gpu.compiler import Launch, Source, compile_all
+from grader.catalog import Group, Shape, find
+from grader.gpu import lock, state, timing
+from grader.gpu.launch import Launch, load
 from grader.judge import seeds, tasks
-from grader.judge.comparison import compare, is_poison, poison
-from grader.judge.task import Task, Tensors
+from grader.judge.peers import Missing
+from grader.judge.workbench import Guarded, Workbench, fitting_sets, memory_needed, output_of, same_bits
+from grader.judge.worker_process import Report, receive
 from grader.messages import _
+from grader.verdict import Finding
 
-CANARY = 4096  # elements before and after an output that must stay as they are
-SETS = 3  # of inputs for timing
-SECONDS = 20.0
-MAX_MESSAGE = 20_000  # characters of what a compiler says
+PREPARE = 300.0  # seconds for what is ours: inputs, references, comparisons
+LAUNCH = 10.0  # seconds for launches of the kernel that together take milliseconds
+SPOT_CHECKS = 3  # of outputs between timed rounds, at random
+GIB = 2**30
 
 
 def main() -> None:
-    folder = Path(sys.argv[1])
-    job = json.loads((folder / "job.json").read_text())
-    with (folder / "report.jsonl").open("a", buffering=1) as report:
-        _Worker(folder, job, report).run()
+    report, job = receive()
+    with lock.held(lock.path_for(job["uuid"]), waiting=lambda: report.phase("waiting", None)):
+        _Worker(report, job).run()
 
 
 class _Worker:
-    def __init__(self, folder: Path, job: dict[str, Any], report) -> None:
-        self.folder = folder
+    def __init__(self, report: Report, job: dict[str, Any]) -> None:
         self.report = report
+        self.job = job
         self.seed = job["seed"]
-        self.task: Task = tasks.find(job["lab"], job["kernel"])
+        self.task = tasks.find(job["lab"], job["kernel"])
         self.kernel = find(job["lab"]).kernel(job["kernel"])
-        self.shapes = {s["name"]: Shape(s["name"], s["sizes"], Group(s["group"])) for s in job["shapes"]}
-        self.sources = {s["name"]: Source(s["json"], s["options"]) for s in job["shapes"]}
-
-    def say(self, **line: object) -> None:
-        self.report.write(json.dumps(line) + "\n")
+        self.shapes = [Shape(row["name"], row["sizes"], Group(row["group"])) for row in job["shapes"]]
+        self.libraries = {row["name"]: Path(row["library"]) for row in job["shapes"]}
 
     def run(self) -> None:
-        launches: dict[str, Launch] = {}
-        for name, compiled in compile_all(self.sources):
-            if isinstance(compiled, Exception):
-                self.say(uncompilable=str(compiled)[:MAX_MESSAGE], shape=name)
-            else:
-                launches[name] = compiled
         # The timed shape comes last: an error there leaves the others' results standing.
-        for name in sorted(launches, key=lambda name: self.shapes[name].group is Group.TIMED):
-            shape = self.shapes[name]
+        for shape in sorted(self.shapes, key=lambda shape: shape.group is Group.TIMED):
+            self.report.phase("preparing", PREPARE)
+            launch = load(self.libraries[shape.name])
             if shape.group is Group.TIMED:
-                self.measure(shape, launches[name])
+                self.measure(shape, launch)
             else:
-                self.check(shape, launches[name])
-        self.say(done=True)
+                self.check(shape, launch)
+        self.report.say(done=True)
 
     def check(self, shape: Shape, launch: Launch) -> None:
         """Runs every family of inputs and hands the outputs back; the judge compares them."""
         for number, family in enumerate(self.task.families):
             generator = seeds.generator(self.seed, self.task.kernel, shape.name, family)
-            inputs = tuple(tensor.cuda() for tensor in self.task.inputs(family, shape, generator))
-            guarded = _Guarded(self.dtype, self.output_size(shape))
-            launch(*inputs, guarded.output)
-            torch.cuda.synchronize()
-            if not guarded.intact():
-                self.say(problem=_("The kernel wrote outside its output."), shape=shape.name)
+            inputs = [Guarded.holding(tensor.cuda()) for tensor in self.task.inputs(family, shape, generator)]
+            output = Guarded(*output_of(self.kernel, shape))
+            before = [guard.tensor.clone() for guard in inputs]
+            arguments = (*(guard.tensor for guard in inputs), output.tensor)
+            if not self.ran(shape, lambda given=arguments: launch(*given)):
+                return
+            if not output.intact() or not all(guard.intact() for guard in inputs):
+                self.problem(shape, Finding(_("The kernel wrote outside its tensors."), _("See 'clean'.")))
+                return
+            if any(not same_bits(guard.tensor, copy) for guard, copy in zip(inputs, before, strict=True)):
+                self.problem(shape, Finding(_("The kernel wrote to its inputs."), _("Inputs are only read.")))
                 return
             file = f"{shape.name.replace(' ', '-')}-{number}.pt"
-            torch.save(guarded.output.cpu(), self.folder / file)
-            self.say(ran=shape.name, file=file)
+            torch.save(output.tensor.cpu(), self.report.folder / file)
+            self.report.say(ran=shape.name, file=file)
 
-    @property
-    def dtype(self) -> torch.dtype:
-        (parameter,) = (p for p in self.kernel.parameters if p.role is Role.OUT)
-        return getattr(torch, parameter.dtype)
-
-    def output_size(self, shape: Shape) -> tuple[int, ...]:
-        (parameter,) = (p for p in self.kernel.parameters if p.role is Role.OUT)
-        return parameter.sizes(shape)
-
-    def measure(self, shape: Shape, launch: Launch) -> None:
-        """Times the kernel next to its peer, with fresh outputs that are checked afterwards."""
-        family = self.task.families[0]
-        sets: list[Tensors] = []
-        for number in range(SETS):
-            names = (self.task.kernel, shape.name, family, str(number))
-            sets.append(self.task.inputs(family, shape, seeds.generator(self.seed, *names, device="cuda")))
-        outputs = [_Guarded(self.dtype, self.output_size(shape)) for _inputs in sets]
-        peer_output = torch.empty(self.output_size(shape), dtype=self.dtype, device="cuda")
-        for inputs, guarded in zip(sets, outputs, strict=True):
-            launch(*inputs, guarded.output)
-        if not self.right(shape, sets, outputs):
-            return
-        measured = timing.compare(
-            lambda i: launch(*sets[i % SETS], outputs[i % SETS].output),
-            lambda i: self.task.peer(sets[i % SETS], peer_output),
-            prepare=lambda i: outputs[i % SETS].refresh(),
-            seconds=SECONDS,
-        )
-        if self.right(shape, sets, outputs):
-            self.say(timed=measured.__dict__)
-
-    def right(self, shape: Shape, sets: list[Tensors], outputs: list["_Guarded"]) -> bool:
-        """Are the outputs of the last launches right? Says so if not."""
-        for inputs, guarded in zip(sets, outputs, strict=True):
-            reference = self.task.reference(inputs)
-            mismatch = compare("C", guarded.output, reference, self.task.bound(inputs, reference))
-            if mismatch is not None:
-                self.say(problem=mismatch.message, shape=shape.name)
-                return False
-            if not guarded.intact():
-                self.say(problem=_("The kernel wrote outside its output."), shape=shape.name)
-                return False
+    def ran(self, shape: Shape, launch: Callable[[], object]) -> bool:
+        """Launches and waits. What fails or does not end here is the kernel's doing, and the report says so."""
+        torch.cuda.synchronize()
+        self.report.phase("launching", LAUNCH, shape=shape.name)
+        try:
+            launch()
+        except Exception as error:  # the launcher's refusal, e.g. of more shared memory than there is
+            last = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+            self.problem(shape, Finding(_("The kernel can't be launched: {why}").format(why=last[0][:300])))
+            torch.cuda.synchronize()  # if the card is lost with it, this process ends here
+            return False
+        torch.cuda.synchronize()
+        self.report.phase("preparing", PREPARE)
         return True
 
+    def measure(self, shape: Shape, launch: Launch) -> None:
+        """Checks every family at the timed shape, then times the kernel next to its peer."""
+        free, _total = torch.cuda.mem_get_info()
+        sets = fitting_sets(self.kernel, shape, free)
+        if not sets:
+            needed = memory_needed(self.kernel, shape, 2)
+            text = _("The card has {free:.1f} GiB of free memory; measuring at {shape} takes {needed:.1f} GiB.")
+            advice = _("End what else uses the card ('nvidia-smi' lists it), or measure on a larger one.")
+            message = text.format(free=free / GIB, needed=needed / GIB, shape=shape)
+            self.report.say(lacking=message, advice=advice)
+            return
+        for family in self.task.families[1:]:
+            if not self.right(shape, launch, Workbench(self.task, self.kernel, shape, self.seed, family, 1)):
+                return
+        bench = Workbench(self.task, self.kernel, shape, self.seed, self.task.families[0], sets)
+        if self.right(shape, launch, bench):
+            self.time(shape, launch, bench)
 
-class _Guarded:
-    """A poisoned output between two canaries."""
+    def right(self, shape: Shape, launch: Launch, bench: Workbench) -> bool:
+        def launches() -> None:
+            for number in range(bench.sets):
+                bench.launch(launch, number)
 
-    def __init__(self, dtype: torch.dtype, size: tuple[int, ...]) -> None:
-        count = torch.Size(size).numel()
-        self.memory = torch.empty(count + 2 * CANARY, dtype=dtype, device="cuda")
-        self.refresh()
-        self.output = self.memory[CANARY : CANARY + count].view(size)
+        return self.ran(shape, launches) and self.still_right(shape, bench)
 
-    def refresh(self) -> None:
-        poison(self.memory)
+    def still_right(self, shape: Shape, bench: Workbench) -> bool:
+        self.report.phase("preparing", PREPARE)
+        wrong = bench.wrong()
+        if wrong is not None:
+            self.problem(shape, wrong)
+        return wrong is None
 
-    def intact(self) -> bool:
-        return bool(is_poison(self.memory[:CANARY]).all() and is_poison(self.memory[-CANARY:]).all())
+    def problem(self, shape: Shape, finding: Finding) -> None:
+        self.report.say(problem=dataclasses.asdict(finding), shape=shape.name)
+
+    def time(self, shape: Shape, launch: Launch, bench: Workbench) -> None:
+        peer = self.task.peer(self.job["peer"])
+        place = Guarded(*output_of(self.kernel, shape)).tensor
+        try:
+            calls = [peer.prepare(inputs, place) for inputs in bench.inputs]
+        except Missing as error:
+            message = _("The peer {peer} does not run here: {why}").format(peer=peer.name, why=error)
+            self.report.say(lacking=message)
+            return
+        seconds = self.job["seconds"]
+        self.report.phase("timing", 3 * seconds + 60)
+        spots = _SpotChecks(bench)
+        try:
+            with state.watched(self.job["uuid"]) as seen:
+                measured = timing.compare(
+                    lambda round_: bench.launch(launch, round_),
+                    lambda round_: calls[round_ % bench.sets](),
+                    prepare=bench.refresh,
+                    seconds=seconds,
+                    decided=self.decided,
+                    after_batch=spots,
+                    sets=bench.sets,
+                )
+        except _Wrong as error:
+            self.problem(shape, error.finding)
+            return
+        if self.still_right(shape, bench):
+            row = dataclasses.asdict(measured) | {"peer": peer.name, "checked": spots.done + 1}
+            self.report.say(timed=row, state=dataclasses.asdict(seen))
+
+    def decided(self, low: float, high: float) -> bool:
+        """Is no threshold within the interval of the ratio? While one is, it pays to go on."""
+        return not any(low < threshold <= high for threshold in self.job["thresholds"])
+
+
+class _Wrong(Exception):
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.message)
+        self.finding = finding
+
+
+class _SpotChecks:
+    """Looks at the outputs after a few batches that nobody can foresee."""
+
+    def __init__(self, bench: Workbench) -> None:
+        self.bench = bench
+        self.done = 0
+        self.next = random.randint(bench.sets, 40)
+
+    def __call__(self, rounds: int) -> None:
+        if rounds < self.next or self.done == SPOT_CHECKS:
+            return
+        wrong = self.bench.wrong()
+        if wrong is not None:
+            raise _Wrong(wrong)
+        self.done += 1
+        self.next = rounds + random.randint(20, 200)
 
 
 if __name__ == "__main__":

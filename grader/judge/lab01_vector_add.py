@@ -3,6 +3,7 @@
 import torch
 
 from grader.catalog import Shape
+from grader.judge.peers import compiled, writing
 from grader.judge.task import Task, Tensors, Work
 from grader.judge.tolerance import rounded
 
@@ -39,18 +40,14 @@ def _bound(inputs: Tensors, reference: torch.Tensor) -> torch.Tensor:
     return rounded(reference, 2.0**-52 * reference.abs(), torch.float32)
 
 
-def _peer(inputs: Tensors, output: torch.Tensor) -> None:
-    torch.add(*inputs, out=output)
-
-
 VECTOR_ADD = Task(
     kernel="vector_add",
     families=("normal", "wide range", "cancelling", "infinite"),
     inputs=_inputs,
     reference=_reference,
     bound=_bound,
-    peer=_peer,
-    peer_name="torch.add",
-    work=lambda shape: Work(bytes=3 * 4 * shape.sizes["N"], operations=shape.sizes["N"]),
+    peers=(writing("torch.add", lambda inputs, output: torch.add(*inputs, out=output)), compiled(torch.add)),
+    work=lambda shape: Work(2 * 4 * shape.sizes["N"], 4 * shape.sizes["N"], operations=shape.sizes["N"]),
     unit="GB/s",
+    ceiling="add",
 )

@@ -3,6 +3,7 @@
 import torch
 
 from grader.catalog import Shape
+from grader.judge.peers import writing
 from grader.judge.task import Task, Tensors, Work
 from grader.judge.tolerance import accumulated, rounded
 
@@ -47,13 +48,9 @@ def _bound(inputs: Tensors, reference: torch.Tensor) -> torch.Tensor:
     return rounded(reference, accumulated(magnitude, terms=a.shape[1]), torch.float16)
 
 
-def _peer(inputs: Tensors, output: torch.Tensor) -> None:
-    torch.matmul(*inputs, out=output)
-
-
 def _work(shape: Shape) -> Work:
     m, n, k = (shape.sizes[name] for name in "MNK")
-    return Work(bytes=2 * (m * k + k * n + m * n), operations=2 * m * n * k)
+    return Work(2 * (m * k + k * n), 2 * m * n, operations=2 * m * n * k)
 
 
 MATMUL = Task(
@@ -62,8 +59,8 @@ MATMUL = Task(
     inputs=_inputs,
     reference=_reference,
     bound=_bound,
-    peer=_peer,
-    peer_name="torch.matmul",
+    peers=(writing("cuBLAS (torch.matmul)", lambda inputs, output: torch.matmul(*inputs, out=output)),),
     work=_work,
     unit="TFLOP/s",
+    ceiling="float16",
 )

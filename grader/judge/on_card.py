@@ -1,46 +1,55 @@
-"""Runs and times a kernel on the card, through a disposable worker process, and decides on its speed.
+"""Compiles a kernel on CPU workers, then runs and times it on the card, in a disposable process.
 
-The worker (``card_worker``) gets admitted IR, sizes and a seed, and nothing else: no gradebook, no submission.
-It reports line by line, so that a kernel which kills it costs only what came after.
+That worker (``card_worker``) gets compiled kernels, sizes and a seed, and nothing else: no gradebook, no
+submission. It reports line by line, so that a kernel which kills it costs only what came after.
 """
 
-import contextlib
-import json
-import os
-import signal
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from grader.admit import Admitted
-from grader.catalog import Lab, Shape
-from grader.gpu import targets
+from grader.catalog import Group, Lab, Shape
+from grader.gpu import compiler, targets
+from grader.gpu.architectures import architecture
 from grader.gpu.compile_errors import explain_text
 from grader.gpu.hardware import Card
+from grader.gpu.state import State
 from grader.ir.nodes import Line
 from grader.judge.outcome import Broke, Ran
+from grader.judge.speed import decide, figures_of, unquiet
 from grader.judge.task import Task
-from grader.messages import _
-from grader.verdict import Assessment, Figures, Finding, JudgeFailed, Location, Outcome
+from grader.judge.worker_process import Ending, Worker
+from grader.messages import _, progress
+from grader.verdict import Assessment, Finding, JudgeFailed, Location, Outcome
 
-SECONDS = 240.0
+SECONDS = 8.0  # of timing, at most, the first time
+TRIES = 3  # measurements, if one is inconclusive: each may take twice as long as the last
+PAUSE = 2.0  # seconds before another try, for what disturbed it to pass
 
 Locate = Callable[[Line | None], Location | None]
 
 
 @dataclass
 class Session:
-    """What one kernel did on the card. ``timing`` is the raw report of the timed shape, if it got that far."""
+    """What one kernel did on the card. ``timing`` is the raw report of the timed shape, if it got that far.
+
+    ``lacking`` says what the card or the installation lacks for the measurement: not the kernel's fault.
+    """
 
     ran: dict[str, list[Ran | Broke]] = field(default_factory=dict)
-    timing: dict[str, float] | None = None
+    timing: dict[str, Any] | None = None
+    state: State = field(default_factory=State)
     problems: dict[str, Finding] = field(default_factory=dict)
+    lacking: Finding | None = None
     ended: Finding | None = None
+    tries: int = 1
+    phase: str = "starting"
+    done: bool = False
 
     def results(self, shape: Shape) -> list[Ran | Broke]:
         """As ``simulated.run`` gives them."""
@@ -54,54 +63,106 @@ class Session:
         return self.problems.get(shape.name) or (self.ended if shape.name not in self.ran else None)
 
 
-def launch(lab: Lab, task: Task, admitted: dict[str, Admitted], seed: str, locate: Locate) -> Session:
+def launch(
+    lab: Lab, task: Task, admitted: Mapping[str, Admitted], seed: str, card: Card, locate: Locate
+) -> Session:
     """Compiles, runs and times a kernel at the shapes that were admitted."""
-    with tempfile.TemporaryDirectory(prefix="tilelab-card-") as folder:
-        job = {
-            "lab": lab.id,
-            "kernel": task.kernel,
-            "seed": seed,
-            "shapes": [
-                {"name": shape.name, "sizes": shape.sizes, "group": shape.group}
-                | {"json": admitted[shape.name].json, "options": admitted[shape.name].options}
-                for shape in lab.kernel(task.kernel).shapes
-                if shape.name in admitted
-            ],
-        }
-        Path(folder, "job.json").write_text(json.dumps(job))
-        status, console = _run_worker(folder)
-        return _read(
-            Path(folder), status, console, lambda shape, text: _uncompilable(text, admitted[shape], locate)
+    shapes = [shape for shape in lab.kernel(task.kernel).shapes if shape.name in admitted]
+    timed = next((shape for shape in shapes if shape.group is Group.TIMED), None)
+    target = None if timed is None else targets.find(lab.id, task.kernel, timed.name, card.name)
+    session = Session()
+    # The worker imports torch while the kernel is compiled; it has no card yet.
+    with start_worker(card) as worker:
+        libraries = _compile(task, shapes, admitted, card, locate, session)
+        if not libraries:
+            return session
+        job = _job(lab, task, shapes, libraries, seed, card, target)
+        ending = worker.run(job, lambda line: read(line, worker.folder, session))
+        end(session, ending)
+    while timed is not None and timed.name in libraries and _undecided(session, task, timed, target):
+        session.tries += 1
+        progress.say(_("Too noisy to say; measuring {kernel} again.").format(kernel=task.kernel))
+        time.sleep(PAUSE)
+        only_timed = [row for row in job["shapes"] if row["name"] == timed.name]
+        _measure_again(session, job | {"shapes": only_timed}, card)
+    return session
+
+
+def start_worker(card: Card, module: str = "grader.judge.card_worker") -> Worker:
+    # Whatever the numbering of cards is: the worker sees this one alone.
+    only = {"CUDA_VISIBLE_DEVICES": card.uuid} if card.uuid else {}
+    return Worker(module, only)
+
+
+def _compile(
+    task: Task,
+    shapes: list[Shape],
+    admitted: Mapping[str, Admitted],
+    card: Card,
+    locate: Locate,
+    session: Session,
+) -> dict[str, str]:
+    """The libraries by shape; what can't be compiled becomes a problem of its shape."""
+    arch = architecture(card.capability)
+    sources = {
+        shape.name: compiler.Source(admitted[shape.name].json, arch, admitted[shape.name].options)
+        for shape in shapes
+    }
+    progress.say(_("Compiling {kernel} at {count} shapes.").format(kernel=task.kernel, count=len(sources)))
+    libraries = {}
+    for name, built in compiler.build_all(sources):
+        if isinstance(built, compiler.Built):
+            libraries[name] = str(built.library)
+        else:
+            session.problems[name] = uncompilable(built.text, admitted[name], locate)
+    return libraries
+
+
+def _job(
+    lab: Lab,
+    task: Task,
+    shapes: list[Shape],
+    libraries: Mapping[str, str],
+    seed: str,
+    card: Card,
+    target: targets.Target | None,
+) -> dict[str, Any]:
+    return {
+        "lab": lab.id,
+        "kernel": task.kernel,
+        "seed": seed,
+        "uuid": card.uuid,
+        "seconds": SECONDS,
+        "peer": None if target is None else target.peer,
+        "thresholds": [] if target is None else [tier.at / target.peer_rate for tier in target.tiers],
+        "shapes": [
+            {"name": shape.name, "sizes": shape.sizes, "group": shape.group, "library": libraries[shape.name]}
+            for shape in shapes
+            if shape.name in libraries
+        ],
+    }
+
+
+def _undecided(session: Session, task: Task, shape: Shape, target: targets.Target | None) -> bool:
+    if session.timing is None or target is None or session.tries == TRIES:
+        return False
+    return fast(session, task, shape, target).outcome is Outcome.INCONCLUSIVE
+
+
+def _measure_again(session: Session, job: dict[str, Any], card: Card) -> None:
+    """Another measurement in a new process, with more time. What it finds replaces the last one's figures."""
+    again = Session()
+    with start_worker(card) as worker:
+        ending = worker.run(
+            job | {"seconds": SECONDS * 2 ** (session.tries - 1)}, lambda line: read(line, worker.folder, again)
         )
+        end(again, ending)
+    session.timing, session.state, session.lacking = again.timing, again.state, again.lacking
+    session.problems |= again.problems
+    session.ended = session.ended or again.ended
 
 
-def _run_worker(folder: str) -> tuple[int | None, str]:
-    """The worker's exit status (None: it did not end in time) and the end of what it printed."""
-    environment = os.environ | {"TILELANG_CACHE_DIR": f"{folder}/cache", "TMPDIR": folder}
-    command = [sys.executable, "-P", "-m", "grader.judge.card_worker", folder]
-    with Path(folder, "console").open("w+b") as console:
-        process = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=console,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            status = process.wait(SECONDS)
-        except subprocess.TimeoutExpired:
-            status = None
-        finally:
-            # Compilers that it started end with it.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        console.seek(max(0, console.seek(0, os.SEEK_END) - 4000))
-        return status, console.read().decode(errors="replace")
-
-
-def _uncompilable(text: str, admitted: Admitted, locate: Locate) -> Finding:
+def uncompilable(text: str, admitted: Admitted, locate: Locate) -> Finding:
     """The compiler's words as a finding, with the student's line where one can be told."""
     explained = explain_text(text, admitted.kernel)
     places = [place for line in explained.lines if (place := locate(line)) is not None]
@@ -109,112 +170,103 @@ def _uncompilable(text: str, admitted: Admitted, locate: Locate) -> Finding:
     return Finding(explained.message, explained.advice, places[0] if places else None, evidence)
 
 
-def _read(folder: Path, status: int | None, console: str, explain: Callable[[str, str], Finding]) -> Session:
-    """``explain`` makes a finding of a shape's name and what the compiler said of the kernel there."""
-    session = Session()
-    report = folder / "report.jsonl"
-    for line in report.read_text().splitlines() if report.exists() else []:
-        match json.loads(line):
-            case {"ran": str(shape), "file": str(file)}:
-                output = torch.load(folder / file, weights_only=True)
-                session.ran.setdefault(shape, []).append(Ran(output))
-            case {"timed": dict(timing)}:
-                session.timing = timing
-            case {"uncompilable": str(text), "shape": str(shape)}:
-                session.problems[shape] = explain(shape, text)
-            case {"problem": str(message), "shape": str(shape)}:
-                session.problems[shape] = Finding(message)
-            case {"done": True}:
-                return session
-    session.ended = _why(status, console)
-    return session
+def read(line: dict[str, Any], folder: Path, session: Session) -> None:
+    """One line of the worker's report."""
+    match line:
+        case {"ran": str(shape), "file": str(file)}:
+            output = torch.load(folder / file, weights_only=True)
+            session.ran.setdefault(shape, []).append(Ran(output))
+        case {"timed": dict(timing), "state": dict(state)}:
+            session.timing, session.state = timing, State(**state)
+        case {"problem": dict(finding), "shape": str(shape)}:
+            session.problems[shape] = Finding(
+                finding["message"], finding["advice"], evidence=tuple(finding["evidence"])
+            )
+        case {"lacking": str(message)}:
+            session.lacking = Finding(message, line.get("advice", ""))
+        case {"done": True}:
+            session.done = True
+        case {"phase": str(phase)}:
+            session.phase = phase
+            if phase == "waiting":
+                progress.say(_("The card is busy with another measurement; waiting for it."))
+            elif phase == "timing":
+                progress.say(_("Measuring on the card."))
 
 
-def _why(status: int | None, console: str) -> Finding:
-    """What the kernel did to its worker. Raises JudgeFailed if the worker failed by itself."""
-    if status is None:
-        return Finding(
-            _("The kernel did not end on the card within {seconds:.0f} s.").format(seconds=SECONDS),
+#: What a launch says if the machine is at fault, and not the kernel.
+MACHINE = (
+    "uncorrectable",  # memory (ECC) or NVLink
+    "no CUDA-capable device",
+    "devices are busy or unavailable",
+    "fallen off the bus",
+    "system not yet initialized",
+    "driver shutting down",
+    "forward compatibility",
+)
+
+#: What a launch says of a kernel, and what that is in plain words.
+KERNELS = (
+    ("illegal memory access", _("The kernel accessed memory that is not its own (illegal memory access).")),
+    ("misaligned address", _("The kernel accessed memory at a misaligned address.")),
+    ("illegal instruction", _("The card met an instruction that it does not have (illegal instruction).")),
+    ("out of memory", _("The card had no memory left for the kernel (its threads' local memory, most likely).")),
+    ("unspecified launch failure", _("The kernel failed on the card (unspecified launch failure).")),
+)
+
+
+def end(session: Session, ending: Ending) -> None:
+    """What a worker's early end says. Raises JudgeFailed if it failed by itself: that costs no student points."""
+    if session.done and ending.late is None:
+        return
+    console, kernels_turn = ending.console, session.phase in ("launching", "timing")
+    if ending.late is not None and kernels_turn:
+        shape = ending.late.get("shape", _("the timed shape"))
+        session.ended = Finding(
+            _("The kernel did not end on the card within {seconds:.0f} s (at {shape}).").format(
+                seconds=ending.late["limit"], shape=shape
+            ),
             _("Look for a loop that never ends."),
         )
-    for known, message in (
-        ("illegal memory access", _("The kernel accessed memory that is not its own (illegal memory access).")),
-        ("misaligned address", _("The kernel accessed memory at a misaligned address.")),
-        ("out of memory", _("The card ran out of memory.")),
-        ("unspecified launch failure", _("The kernel failed on the card (unspecified launch failure).")),
+        return
+    if not kernels_turn and "out of memory" in console:
+        session.lacking = Finding(
+            _("The card has too little free memory for this measurement."),
+            _("End what else uses the card ('nvidia-smi' lists it), or measure on a larger one."),
+        )
+        return
+    if not (kernels_turn and (ending.status < 0 or "CUDA error" in console)) or any(
+        words in console for words in MACHINE
     ):
+        # What no kernel causes: our fault, or the machine's.
+        why = f"was killed in '{ending.late['phase']}'" if ending.late else f"ended with status {ending.status}"
+        raise JudgeFailed(f"the worker on the card {why}:\n{console}")
+    for known, message in KERNELS:
         if known in console:
-            return Finding(message, _("The simulator's check names the line: see 'clean'."))
-    if status > 0 and "CUDA error" not in console:
-        # A Python exception that no kernel causes: ours, or the machine's. It must cost no student points.
-        raise JudgeFailed(f"the worker on the card ended with status {status}:\n{console}")
+            session.ended = Finding(message, _("The simulator's check names the line: see 'clean'."))
+            return
     last = [line for line in console.splitlines() if line.strip()][-1:] or [_("it gave no message")]
-    return Finding(
-        _("The worker on the card ended with status {status}: {why}").format(status=status, why=last[0][:300])
+    session.ended = Finding(
+        _("The kernel ended the process that ran it (status {status}): {why}").format(
+            status=ending.status, why=last[0][:300]
+        )
     )
 
 
-def fast(session: Session, card: Card, lab: Lab, task: Task, shape: Shape) -> Assessment:
+def fast(session: Session, task: Task, shape: Shape, target: targets.Target | None) -> Assessment:
     """Compares what was measured at the timed ``shape`` with the target for this card."""
     problem = session.problems.get(shape.name)
     if problem is None and session.timing is None:
+        if session.lacking is not None:
+            return Assessment(Outcome.NOT_ASSESSED, (session.lacking,))
         problem = session.ended or Finding(_("Nothing was measured."))
     if problem is not None:
         return Assessment(Outcome.FAILED, (problem,))
-    timing = session.timing
-    target = targets.find(lab.id, task.kernel, shape.name, card.name)
-    figures = Figures(
-        shape=str(shape),
-        unit=task.unit,
-        achieved=task.rate(shape, timing["kernel_ms"]),
-        milliseconds=timing["kernel_ms"],
-        peer=task.peer_name,
-        peer_achieved=task.rate(shape, timing["peer_ms"]),
-        ratio=timing["ratio"],
-        ratio_low=timing["low"],
-        ratio_high=timing["high"],
-        runs=int(timing["rounds"]),
-        decided=None if target is None else timing["ratio"] * target.peer_rate,
-        target=None if target is None else target.full,
-    )
+    figures = figures_of(session.timing, session.state, task, shape, target)
     if target is None:
-        finding = Finding(_("There is no target for the {card} yet.").format(card=card.name))
+        finding = Finding(
+            _("There is no target for this card yet."),
+            _("'tilelab calibrate --keep' measures what the card can do, and derives one."),
+        )
         return Assessment(Outcome.NOT_ASSESSED, (finding,), (figures,))
-    return decide(figures, target)
-
-
-def decide(figures: Figures, target: targets.Target) -> Assessment:
-    """The tier that is reached for sure. A tier that lies inside the ratio's interval can't be decided."""
-    if figures.achieved > target.peak:
-        finding = Finding(
-            _("{figure:.0f} {unit} is more than the card can do ({peak:.0f}): the work was not done.").format(
-                figure=figures.achieved, unit=figures.unit, peak=target.peak
-            )
-        )
-        return Assessment(Outcome.FAILED, (finding,), (figures,))
-    low, high = figures.ratio_low * target.peer_rate, figures.ratio_high * target.peer_rate
-    reached = [tier for tier in target.tiers if low >= tier.at]
-    possible = [tier for tier in target.tiers if high >= tier.at]
-    if reached != possible:
-        finding = Finding(
-            _(
-                "Too noisy to say: between {low:.0f} and {high:.0f} {unit}, and a threshold lies in between."
-            ).format(low=low, high=high, unit=figures.unit),
-            _("Run it again, with nothing else on the card."),
-        )
-        return Assessment(Outcome.INCONCLUSIVE, (finding,), (figures,))
-    if not reached:
-        finding = Finding(
-            _("{figure:.0f} {unit}; points begin at {first:.0f}.").format(
-                figure=figures.decided, unit=figures.unit, first=target.tiers[0].at
-            )
-        )
-        return Assessment(Outcome.FAILED, (finding,), (figures,))
-    share = reached[-1].share
-    findings = ()
-    if share < 1.0:
-        text = _("{figure:.0f} {unit} earns {share:.0%} of the points; {full:.0f} earns all.").format(
-            figure=figures.decided, unit=figures.unit, share=share, full=target.full
-        )
-        findings = (Finding(text),)
-    return Assessment(Outcome.PASSED, findings, (figures,), share)
+    return decide(figures, target, unquiet(session.timing, session.state), session.tries)

@@ -7,31 +7,29 @@ write the student's line numbers between the lines that it generates, and by the
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grader.admit import Admitted
 from grader.capture.format import Capture
 from grader.catalog import Group, Kernel, Lab, Shape
-from grader.gpu import hardware, sanitizer
-from grader.gpu.compile_errors import explain_text
+from grader.gpu import compiler, hardware, sanitizer, toolchain, unfit
+from grader.gpu.architectures import architecture
 from grader.gpu.generated import Generated
 from grader.gpu.hardware import Card
 from grader.gpu.lowering import Job, Lowered, lower_all
 from grader.gpu.sanitizer import TOOLS, Kind, Log
-from grader.ir.nodes import Line
+from grader.judge.on_card import uncompilable
 from grader.judge.sanitizer_words import about, finding_of
 from grader.judge.submission import Submission
 from grader.messages import _
-from grader.verdict import Finding, JudgeFailed, Location, Unavailable, Unusable
+from grader.verdict import Finding, JudgeFailed, Unavailable, Unusable
 from grader.verdict.sanitized import Sanitized, ToolRun
 
-COMPILE_SECONDS = 300.0
 SECONDS = 180.0  # for a tool at a shape: the sanitizer makes a kernel up to some hundred times slower
 AT_ONCE = 4  # tools that run at the same time: they spend most of it in starting
 
@@ -40,25 +38,21 @@ LINE_MARKS = {"tl.emit_line_directives": True}
 
 def must_have() -> tuple[str, Card]:
     """The sanitizer's path, and the card. Raises Unavailable if one of them is missing."""
-    card = hardware.judging_card()
+    gpu = hardware.look()
+    card = hardware.judging_card(gpu)
     if card is None:
-        raise Unavailable(
-            Finding(
-                _("There is no GPU here for compute-sanitizer to watch."),
-                _("'tilelab doctor' says what is missing. The simulator looks for the same faults: --device sim."),
-            )
-        )
+        lacking = unfit.why(gpu) or Finding("")
+        message = _("There is no GPU here for compute-sanitizer to watch. {why}").format(why=lacking.message)
+        advice = _("{advice} The simulator looks for the same faults: --device sim.").format(advice=lacking.advice)
+        raise Unavailable(Finding(message.strip(), advice.strip()))
     path = sanitizer.find()
     if path is None:
-        raise Unavailable(
-            Finding(
-                _("NVIDIA's compute-sanitizer is not here."),
-                _(
-                    "It is a part of the CUDA toolkit (package cuda-sanitizer). Install it, and put it on the "
-                    "PATH or set CUDA_HOME. All else works without it."
-                ),
-            )
+        message = _("NVIDIA's compute-sanitizer is not here.")
+        advice = _(
+            "It is a part of the CUDA toolkit (package cuda-sanitizer). Install it, and put it on the PATH or set "
+            "CUDA_HOME. All else works without it."
         )
+        raise Unavailable(Finding(message, advice))
     return path, card
 
 
@@ -66,6 +60,9 @@ def sanitize(capture: Capture, lab: Lab, seed: str = "local") -> tuple[Sanitized
     """What the sanitizer says of each of the lab's kernels. Raises Unavailable, Unusable and JudgeFailed."""
     path, card = must_have()
     return tuple(_Kernel(capture, lab, kernel, card, path).sanitize(seed) for kernel in lab.kernels)
+
+
+# Running
 
 
 @dataclass(frozen=True)
@@ -78,34 +75,30 @@ class Watched:
 
 
 def watch(
-    path: str, lab: Lab, kernel: Kernel, admitted: Mapping[Shape, Admitted], seed: str, folder: Path
-) -> tuple[dict[str, str], dict[tuple[Shape, str], Watched]]:
-    """Compiles a kernel, and runs it at each shape under each tool.
+    path: str, lab: Lab, kernel: Kernel, admitted: Mapping[str, Admitted], arch: str, seed: str, folder: Path
+) -> tuple[dict[str, str], dict[tuple[str, str], Watched]]:
+    """Compiles a kernel for ``arch``, and runs it at each shape under each tool; ``admitted`` is by shapes' names.
 
-    Gives what the compiler said at the shapes where it refused, and all runs at the others. ``folder`` is for the
-    files of these processes.
+    Gives what the compiler said, by the names of the shapes where it refused, and the runs at the others, by shape
+    and tool. ``folder`` is for the files of these processes.
     """
-    rows = [
-        {"name": shape.name, "sizes": shape.sizes, "group": shape.group}
-        | {"json": found.json, "options": found.options}
-        for shape, found in admitted.items()
-    ]
+    refused, libraries = _compiled(admitted, arch, folder)
+    rows = {
+        name: {"sizes": kernel.shape(name).sizes, "group": kernel.shape(name).group, "library": str(library)}
+        for name, library in libraries.items()
+    }
     job = {"lab": lab.id, "kernel": kernel.name, "seed": seed, "shapes": rows}
     (folder / "job.json").write_text(json.dumps(job))
-    environment = os.environ | {
-        "TILELANG_CACHE_DIR": str(folder / "cache"),
-        "TMPDIR": str(folder),
-        "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",  # each tensor is an allocation: the tool knows where it ends
-    }
+    # Each tensor is an allocation of its own: the tool then knows where it ends.
+    environment = os.environ | {"TMPDIR": str(folder), "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     command = [sys.executable, "-P", "-m", "grader.judge.sanitize_worker", str(folder)]
-    refused = _compile([*command, ""], environment, folder)
-    runs = [(shape, tool) for shape in admitted if shape.name not in refused for tool in TOOLS]
+    runs = [(name, tool) for name in libraries for tool in TOOLS]
 
-    def one(run: tuple[Shape, str]) -> Watched:
-        shape, tool = run
-        log = folder / f"{shape.name.replace(' ', '-')}-{tool}.log"
+    def one(run: tuple[str, str]) -> Watched:
+        name, tool = run
+        log = folder / f"{name.replace(' ', '-')}-{tool}.log"
         status, console = sanitizer.run(
-            path, tool, [*command, shape.name], log, environment=environment, seconds=SECONDS
+            path, tool, [*command, name], log, environment=environment, seconds=SECONDS
         )
         return Watched(log.read_text(errors="replace") if log.exists() else "", status, console)
 
@@ -113,46 +106,49 @@ def watch(
         return refused, dict(zip(runs, pool.map(one, runs), strict=True))
 
 
-def _compile(command: list[str], environment: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """What the compiler said at the shapes where it refused, by name."""
-    try:
-        done = subprocess.run(
-            command, env=dict(environment), capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise Unusable(
-            Finding(_("The kernel did not compile within {n:.0f} s.").format(n=COMPILE_SECONDS))
-        ) from None
-    if done.returncode != 0:
-        raise JudgeFailed(f"the worker ended with status {done.returncode}:\n{done.stderr[-4000:]}")
-    return json.loads((folder / "uncompilable.json").read_text())
+def _compiled(admitted: Mapping[str, Admitted], arch: str, folder: Path) -> tuple[dict[str, str], dict[str, Path]]:
+    """What the compiler said at the shapes where it refused, and the libraries at the others.
+
+    nvcc gets the source as TileLang generates it. The faster ways put other lines before it, so that a log's line
+    numbers would not be those of the source.
+    """
+    sources = {name: compiler.Source(found.json, arch, found.options) for name, found in admitted.items()}
+    refused: dict[str, str] = {}
+    libraries: dict[str, Path] = {}
+    for name, result in compiler.build_all(sources, into=folder / "libraries", way=toolchain.NVCC):
+        if isinstance(result, compiler.Built):
+            libraries[name] = result.library
+        else:
+            refused[name] = result.text
+    return refused, libraries
+
+
+# What it says
 
 
 class _Kernel:
     """One kernel of a submission."""
 
     def __init__(self, capture: Capture, lab: Lab, kernel: Kernel, card: Card, path: str) -> None:
-        self.capture, self.lab, self.kernel, self.path = capture, lab, kernel, path
-        major, minor = card.capability
-        self.arch = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+        self.lab, self.kernel, self.path = lab, kernel, path
+        self.arch = architecture(card.capability)
         self.submission = Submission(capture, lab, None, "")
 
     def sanitize(self, seed: str) -> Sanitized:
         shapes = [shape for shape in self.kernel.shapes if shape.group is not Group.TIMED]
-        admitted = {shape: self._admitted(shape) for shape in shapes}
+        admitted = {shape.name: self._admitted(shape) for shape in shapes}
         with tempfile.TemporaryDirectory(prefix="tilelab-sanitize-") as folder:
-            refused, watched = watch(self.path, self.lab, self.kernel, admitted, seed, Path(folder))
-        for shape, text in ((shape, refused[shape.name]) for shape in shapes if shape.name in refused):
-            explained = explain_text(text, admitted[shape].kernel)
-            raise Unusable(Finding(explained.message, explained.advice, self._first(explained.lines)))
-        logs = {run: sanitizer.parse(seen.log, run[1]) for run, seen in watched.items()}
-        sources = self._sources(admitted, logs)
+            refused, watched = watch(self.path, self.lab, self.kernel, admitted, self.arch, seed, Path(folder))
+        for name, text in refused.items():
+            raise Unusable(uncompilable(text, admitted[name], self.submission.locate))
+        logs = {(name, tool): sanitizer.parse(seen.log, tool) for (name, tool), seen in watched.items()}
+        for run, log in logs.items():
+            _must_be_whole(run, log, watched[run])
+        sources = self._sources(admitted, [name for (name, _tool), log in logs.items() if log.reports])
         tools = []
         for tool in TOOLS:
-            of_tool = {shape: log for (shape, name), log in logs.items() if name == tool}
-            findings = list(self._findings(admitted, of_tool, sources))
-            for shape in of_tool:
-                findings += self._unfinished(tool, shape, logs[shape, tool], watched[shape, tool])
+            of_tool = {name: log for (name, which), log in logs.items() if which == tool}
+            findings = [*self._findings(of_tool, sources), *self._late(tool, of_tool)]
             tools.append(ToolRun(tool, about(tool), tuple(findings)))
         return Sanitized(self.lab.id, self.kernel.name, tuple(map(str, shapes)), tuple(tools))
 
@@ -162,49 +158,43 @@ class _Kernel:
             raise Unusable(found)
         return found
 
-    def _sources(
-        self, admitted: Mapping[Shape, Admitted], logs: Mapping[tuple[Shape, str], Log]
-    ) -> dict[Shape, Generated]:
-        """The generated source at the shapes with reports, as far as TileLang gives it."""
-        shapes = list(dict.fromkeys(shape for (shape, _tool), log in logs.items() if log.reports))
-        if not shapes:
-            return {}
-        jobs = [Job(admitted[shape].json, self.arch, admitted[shape].options | LINE_MARKS) for shape in shapes]
+    def _sources(self, admitted: Mapping[str, Admitted], names: list[str]) -> dict[str, Generated]:
+        """The generated source at some shapes, as far as TileLang gives it."""
+        wanted = list(dict.fromkeys(names))
+        jobs = [Job(admitted[name].json, self.arch, admitted[name].options | LINE_MARKS) for name in wanted]
+        lowered = lower_all(jobs) if jobs else []
         return {
-            shape: Generated(found.source, admitted[shape].kernel)
-            for shape, found in zip(shapes, lower_all(jobs), strict=True)
+            name: Generated(found.source, admitted[name].kernel)
+            for name, found in zip(wanted, lowered, strict=True)
             if isinstance(found, Lowered)
         }
 
-    def _findings(
-        self, admitted: Mapping[Shape, Admitted], logs: Mapping[Shape, Log], sources: Mapping[Shape, Generated]
-    ) -> Iterator[Finding]:
+    def _findings(self, logs: Mapping[str, Log], sources: Mapping[str, Generated]) -> Iterator[Finding]:
         """Each fault once, with the shapes where it was seen."""
-        seen: dict[object, tuple[Finding, list[Shape]]] = {}
-        for shape, log in logs.items():
-            source = sources.get(shape)
+        seen: dict[object, tuple[Finding, list[str]]] = {}
+        for name, log in logs.items():
             own = [report for report in log.reports if report.kind is not Kind.OTHER]
             for report in own or log.reports:  # the others tell what follows from these: a call of CUDA's failed
-                finding = finding_of(report, source, self._locate)
+                finding = finding_of(report, sources.get(name), self.submission.locate)
                 key = (report.kind, report.space, finding.where, finding.advice)
-                seen.setdefault(key, (finding, []))[1].append(shape)
+                seen.setdefault(key, (finding, []))[1].append(str(self.kernel.shape(name)))
         for finding, shapes in seen.values():
-            places = dict.fromkeys(str(shape) for shape in shapes)
-            at = _("seen at {shapes}").format(shapes=_(" and ").join(places))
-            yield Finding(finding.message, finding.advice, finding.where, (*finding.evidence, at))
+            at = _("seen at {shapes}").format(shapes=_(" and ").join(dict.fromkeys(shapes)))
+            yield replace(finding, evidence=(*finding.evidence, at))
 
-    def _unfinished(self, tool: str, shape: Shape, log: Log, seen: Watched) -> list[Finding]:
-        if log.errors is not None and (log.reports or seen.status == 0):
-            return []
-        if seen.status is None:
-            message = _("{tool} did not come to an end within {seconds:.0f} s ({shape}).")
-            return [Finding(message.format(tool=tool, seconds=SECONDS, shape=shape))]
-        raise JudgeFailed(
-            f"{tool} at {shape} ended with status {seen.status}:\n{seen.log[-2000:]}\n{seen.console}"
-        )
+    def _late(self, tool: str, logs: Mapping[str, Log]) -> Iterator[Finding]:
+        late = [str(self.kernel.shape(name)) for name, log in logs.items() if log.errors is None]
+        if late:
+            text = _("{tool} did not come to an end within {seconds:.0f} s.")
+            at = _("seen at {shapes}").format(shapes=_(" and ").join(late))
+            yield Finding(
+                text.format(tool=tool, seconds=SECONDS), _("Look for a loop that never ends."), evidence=(at,)
+            )
 
-    def _locate(self, line: Line | None) -> Location | None:
-        return None if line is None else self.capture.locate(line.file, line.number)
 
-    def _first(self, lines: Iterable[Line]) -> Location | None:
-        return next((place for line in lines if (place := self._locate(line)) is not None), None)
+def _must_be_whole(run: tuple[str, str], log: Log, seen: Watched) -> None:
+    """A log has an end unless the tool was too late. Without a report, the program has ended well."""
+    if seen.status is None or (log.errors is not None and (log.reports or seen.status == 0)):
+        return
+    name, tool = run
+    raise JudgeFailed(f"{tool} at {name} ended with status {seen.status}:\n{seen.log[-2000:]}\n{seen.console}")

@@ -8,7 +8,7 @@ import torch
 from grader.admit import Admitted, Refused, admit
 from grader.capture.format import Capture, Trace, TraceError
 from grader.catalog import Group, Kernel, Lab, Role, Shape
-from grader.gpu import roofline
+from grader.gpu import roofline, targets
 from grader.gpu.hardware import Card
 from grader.ir.nodes import Line
 from grader.ir.structure import difference
@@ -30,14 +30,19 @@ DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch
 class Submission:
     """One submission of ``lab``, judged on ``card`` (None: the simulator) with inputs drawn from ``seed``.
 
+    ``no_card`` says why no card judges; None if the simulator was asked for.
+
     Each question returns an Assessment. Work that several questions share is done once.
     """
 
-    def __init__(self, capture: Capture, lab: Lab, card: Card | None, seed: str) -> None:
+    def __init__(
+        self, capture: Capture, lab: Lab, card: Card | None, seed: str, no_card: Finding | None = None
+    ) -> None:
         self.capture = capture
         self.lab = lab
         self.card = card
         self.seed = seed
+        self.no_card = no_card or Finding(_("This was judged on the simulator."))
         self._admitted: dict[tuple[str, str], Admitted | Finding] = {}
         self._simulated: dict[tuple[str, str], list[Ran | Broke]] = {}
         self._on_card: dict[str, on_card.Session] = {}
@@ -109,11 +114,10 @@ class Submission:
         if unclean:
             return self._built_otherwise(name, shape, Assessment(Outcome.FAILED, unclean))
         if self.card is None:
-            return Assessment(
-                Outcome.NOT_ASSESSED,
-                (Finding(_("Speed is measured on a GPU; there is none here.")),),
-            )
-        assessment = on_card.fast(self._session(name), self.card, self.lab, task, shape)
+            message = _("Speed is measured on a GPU. {why}").format(why=self.no_card.message)
+            return Assessment(Outcome.NOT_ASSESSED, (Finding(message, self.no_card.advice),))
+        target = targets.find(self.lab.id, name, shape.name, self.card.name)
+        assessment = on_card.fast(self._session(name), task, shape, target)
         return assessment if assessment.figures else self._built_otherwise(name, shape, assessment)
 
     def trace(self, name: str, shape: Shape, block: tuple[int, ...]) -> BlockTrace:
@@ -138,6 +142,14 @@ class Submission:
         inputs = self._inputs(task, task.families[0], shape)
         traffic = replay.count(found, inputs, *_output(kernel, shape), self.capture)
         return Counted(self.lab.id, name, str(shape), traffic, roofline.bounds(traffic, cards))
+
+    def admitted(self, name: str, shape: Shape) -> Admitted | Finding:
+        """The kernel at ``shape``, ready to be compiled; or why it isn't."""
+        return self._admit(name, shape)
+
+    def locate(self, line: Line | None) -> Location | None:
+        """The student's line that a line of the IR is from."""
+        return None if line is None else self.capture.locate(line.file, line.number)
 
     # How they are answered
 
@@ -200,7 +212,7 @@ class Submission:
             return None
         index = tuple(bad.nonzero()[0].tolist())
         return simulated.birth(
-            self._known(name, shape), inputs, output.dtype, tuple(output.shape), index, self._locate
+            self._known(name, shape), inputs, output.dtype, tuple(output.shape), index, self.locate
         )
 
     def _inputs(self, task: Task, family: str, shape: Shape) -> Tensors:
@@ -213,7 +225,7 @@ class Submission:
             inputs = [self._inputs(task, family, shape) for family in task.families]
             dtype, sizes = _output(kernel, shape)
             admitted = self._known(name, shape)
-            self._simulated[key] = simulated.run(admitted, inputs, dtype, sizes, self._locate)
+            self._simulated[key] = simulated.run(admitted, inputs, dtype, sizes, self.locate)
         return self._simulated[key]
 
     def _launch(self, name: str, shape: Shape) -> list[Ran | Broke]:
@@ -225,12 +237,8 @@ class Submission:
             task, kernel = tasks.find(self.lab.id, name), self.lab.kernel(name)
             admitted = {shape.name: self._admit(name, shape) for shape in kernel.shapes}
             usable = {shape: found for shape, found in admitted.items() if isinstance(found, Admitted)}
-            self._on_card[name] = on_card.launch(self.lab, task, usable, self.seed, self._locate)
+            self._on_card[name] = on_card.launch(self.lab, task, usable, self.seed, self.card, self.locate)
         return self._on_card[name]
-
-    def admitted(self, name: str, shape: Shape) -> Admitted | Finding:
-        """The kernel as it may be run at ``shape``, or why it may not."""
-        return self._admit(name, shape)
 
     def _known(self, name: str, shape: Shape) -> Admitted:
         found = self._admit(name, shape)
@@ -256,7 +264,7 @@ class Submission:
         try:
             return admit(trace.ir, kernel, shape, trace.options)
         except Refused as error:
-            return Finding(_("Refused: {why}.").format(why=error.message), error.advice, self._locate(error.line))
+            return Finding(_("Refused: {why}.").format(why=error.message), error.advice, self.locate(error.line))
 
     def _explain(self, trace: Trace) -> Finding:
         """A kernel that could not be traced; if it is missing, the reason may be an earlier cell's error."""
@@ -269,9 +277,6 @@ class Submission:
             )
         message = error.message if error.kind in ("Missing", "Not a kernel") else f"{error.kind}: {error.message}"
         return Finding(message, where=self.capture.locate(error.file, error.line))
-
-    def _locate(self, line: Line | None) -> Location | None:
-        return None if line is None else self.capture.locate(line.file, line.number)
 
     def _veiled(self, finding: Finding, shape: Shape) -> Finding:
         """What may be said of a hidden shape: that it is one, and which kind."""

@@ -6,16 +6,23 @@ from dataclasses import dataclass
 import torch
 
 from grader.catalog import Shape
-
-Tensors = tuple[torch.Tensor, ...]
+from grader.judge.peers import Peer, Tensors
 
 
 @dataclass(frozen=True)
 class Work:
-    """The least that a kernel must do at a shape: bytes of global memory moved, floating-point operations."""
+    """The least that a kernel must do at a shape: bytes of global memory read and written, operations.
 
-    bytes: int
+    ``operations`` are floating-point operations, a multiply-add counting as two.
+    """
+
+    read: int
+    written: int
     operations: int
+
+    @property
+    def bytes(self) -> int:
+        return self.read + self.written
 
 
 @dataclass(frozen=True)
@@ -25,8 +32,9 @@ class Task:
     ``inputs(family, shape, generator)`` draws the input tensors on the generator's device;
     ``reference(inputs)`` computes the output in float64;
     ``bound(inputs, reference)`` is the largest error, in float64 for each element, that a right kernel can make;
-    ``peer(inputs, output)`` is the library call that does the same work, writing to ``output``.
-    The first family is the one that is timed. ``unit`` is "GB/s" for memory-bound work, else "TFLOP/s".
+    ``peers`` are library calls that do the same work; the card's target says which is the best there.
+    The first family is the one that is timed. ``unit`` is "GB/s" for memory-bound work, else "TFLOP/s";
+    ``ceiling`` names what bounds it: "add" (two reads a write), "copy" (one), or the dtype of a matrix product.
     """
 
     kernel: str
@@ -34,10 +42,10 @@ class Task:
     inputs: Callable[[str, Shape, torch.Generator], Tensors]
     reference: Callable[[Tensors], torch.Tensor]
     bound: Callable[[Tensors, torch.Tensor], torch.Tensor]
-    peer: Callable[[Tensors, torch.Tensor], None]
-    peer_name: str
+    peers: tuple[Peer, ...]
     work: Callable[[Shape], Work]
     unit: str
+    ceiling: str
 
     def rate(self, shape: Shape, milliseconds: float) -> float:
         """Work over time, in ``unit``."""
@@ -45,3 +53,10 @@ class Task:
         if self.unit == "GB/s":
             return work.bytes / milliseconds / 1e6
         return work.operations / milliseconds / 1e9
+
+    def peer(self, name: str | None) -> Peer:
+        """The peer of that name (None: the first). Raises KeyError if there is none."""
+        for peer in self.peers:
+            if name in (None, peer.name):
+                return peer
+        raise KeyError(f"{self.kernel} has no peer {name!r}")

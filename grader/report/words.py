@@ -85,4 +85,8 @@ def figures(measured: Figures) -> str:
         line += _("; counts as {decided:.0f}, target {target:.0f}").format(
             decided=measured.decided, target=measured.target
         )
+    if measured.ceiling is not None:
+        line += _("; {share:.0%} of what the card was measured to reach").format(
+            share=measured.achieved / measured.ceiling
+        )
     return line

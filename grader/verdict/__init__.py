@@ -50,7 +50,8 @@ class Figures:
     ``achieved`` and ``peer_achieved`` are in ``unit`` (GB/s or TFLOP/s), times in milliseconds of device time
     (medians), ``ratio`` is the peer's time over the kernel's (above 1: faster than the peer) with its 95 %
     interval. ``decided`` is the figure that is compared with ``target``: the ratio times the peer's calibrated
-    rate on this card.
+    rate on this card. ``ceiling`` is what the card was measured to reach with such work, in ``unit``; ``clock``
+    says how time was taken, ``card_state`` how the card was meanwhile, ``origin`` where the target comes from.
     """
 
     shape: str
@@ -65,6 +66,10 @@ class Figures:
     runs: int
     decided: float | None = None
     target: float | None = None
+    ceiling: float | None = None
+    clock: str = ""
+    card_state: str = ""
+    origin: str = ""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from kernels import json_of, kernel_of, shape_of
 
 from grader import catalog
 from grader.admit import admit
-from grader.gpu import hardware, sanitizer
+from grader.gpu import sanitizer
+from grader.gpu.architectures import architecture
 from grader.gpu.lowering import Job, lower_all
 from grader.judge import sanitized
 from sanitizer.faulty import FAULTY
@@ -25,13 +26,13 @@ LAB, SHAPE = "lab01_vector_add", "odd"
 
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    path, card = sanitized.must_have(), hardware.judging_card()
+    path, card = sanitized.must_have()
     for option in ("--version", "--help"):
         done = subprocess.run([path, option], capture_output=True, text=True, check=False)
         (folder / f"{option.strip('-')}.txt").write_text(done.stdout + done.stderr)
     print(path, card, (folder / "version.txt").read_text().strip().splitlines()[-1:])
     kernel, shape = kernel_of(LAB), shape_of(LAB, SHAPE)
-    arch = f"sm_{card.capability[0]}{card.capability[1]}{'a' if card.capability[0] >= 9 else ''}"
+    arch = architecture(card.capability)
     for name, factory in FAULTY.items():
         short = name.replace(" ", "-")
         admitted = admit(json_of(factory.get_tir(**shape.sizes)), kernel, shape)
@@ -39,7 +40,7 @@ def main(folder: Path) -> None:
         (folder / f"{short}.cu").write_text(getattr(lowered, "source", str(lowered)))
         with tempfile.TemporaryDirectory() as work:
             refused, watched = sanitized.watch(
-                path, catalog.find(LAB), kernel, {shape: admitted}, "record", Path(work)
+                path, catalog.find(LAB), kernel, {SHAPE: admitted}, arch, "record", Path(work)
             )
         if refused:
             print(f"{name}: not compiled: {refused}")

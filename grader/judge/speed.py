@@ -1,0 +1,124 @@
+"""Decides whether a kernel is fast enough, from what was measured: a pure function of figures and target."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from grader.catalog import Shape
+from grader.gpu.state import State
+from grader.gpu.targets import Target
+from grader.judge.task import Task
+from grader.messages import _
+from grader.verdict import Assessment, Figures, Finding, Outcome
+
+#: The share of delayed launches up to which a card counts as quiet. 0.016 was seen on an idle H200, 0.07 on
+#: one that another process kept busy.
+QUIET = 0.04
+#: Of the ratio, added on both sides of its interval: what differs from process to process (where memory lies).
+BETWEEN_RUNS = 0.002
+#: A measured ceiling is itself a measurement: what is above it by less than this is possible.
+CEILING_MARGIN = 1.03
+
+
+def figures_of(
+    timing: Mapping[str, Any], state: State, task: Task, shape: Shape, target: Target | None
+) -> Figures:
+    """The figures of a measurement, as they are shown and decided on."""
+    return Figures(
+        shape=str(shape),
+        unit=task.unit,
+        achieved=task.rate(shape, timing["kernel_ms"]),
+        milliseconds=timing["kernel_ms"],
+        peer=timing["peer"],
+        peer_achieved=task.rate(shape, timing["peer_ms"]),
+        ratio=timing["ratio"],
+        ratio_low=timing["low"] * (1 - BETWEEN_RUNS),
+        ratio_high=timing["high"] * (1 + BETWEEN_RUNS),
+        runs=timing["rounds"],
+        decided=None if target is None else timing["ratio"] * target.peer_rate,
+        target=None if target is None else target.full,
+        ceiling=None if target is None else target.ceiling,
+        clock=timing["clock"],
+        card_state=_in_words(state),
+        origin="" if target is None else target.origin,
+    )
+
+
+def unquiet(timing: Mapping[str, Any], state: State) -> tuple[str, ...]:
+    """What disturbed the measurement; nothing on a quiet card."""
+    reasons = [_("the card was slowed down: {reason}").format(reason=reason) for reason in state.slowed]
+    reasons += [_("the card was shared: {other}").format(other=other) for other in state.others]
+    if not reasons and timing["disturbed"] > QUIET:
+        reasons.append(
+            _("{share:.0%} of the launches were delayed by something else").format(share=timing["disturbed"])
+        )
+    return tuple(reasons)
+
+
+def decide(figures: Figures, target: Target, disturbed: tuple[str, ...] = (), tries: int = 1) -> Assessment:
+    """The tier that is reached for sure. A tier that lies inside the ratio's interval can't be decided.
+
+    What disturbs a card can only make a kernel slower, but it may slow the peer down more than the kernel. So on a
+    disturbed card the raw figure must reach a tier, too, and what is not reached there is undecided.
+    """
+    impossible = _impossible(figures, target)
+    if impossible is not None:
+        return Assessment(Outcome.FAILED, (impossible,), (figures,))
+    low, high = figures.ratio_low * target.peer_rate, figures.ratio_high * target.peer_rate
+    reached = [tier for tier in target.tiers if low >= tier.at]
+    possible = [tier for tier in target.tiers if high >= tier.at]
+    if disturbed:
+        reached = [tier for tier in reached if figures.achieved >= tier.at]
+        possible = list(target.tiers)
+    if reached != possible:
+        return Assessment(
+            Outcome.INCONCLUSIVE, (_undecided(figures, low, high, target, disturbed, tries),), (figures,)
+        )
+    if not reached:
+        finding = Finding(
+            _("{figure:.0f} {unit}; points begin at {first:.0f}.").format(
+                figure=figures.decided, unit=figures.unit, first=target.tiers[0].at
+            )
+        )
+        return Assessment(Outcome.FAILED, (finding,), (figures,))
+    share = reached[-1].share
+    findings = ()
+    if share < 1.0:
+        text = _("{figure:.0f} {unit} earns {share:.0%} of the points; {full:.0f} earns all.").format(
+            figure=figures.decided, unit=figures.unit, share=share, full=target.full
+        )
+        findings = (Finding(text),)
+    return Assessment(Outcome.PASSED, findings, (figures,), share)
+
+
+def _impossible(figures: Figures, target: Target) -> Finding | None:
+    """Why no card of this kind can have done the work in that time."""
+    text = _("{figure:.0f} {unit} is more than the card can do ({peak:.0f} by {source}): the work was not done.")
+    limits = [(target.peak, 1.0, _("its datasheet"))]
+    if target.ceiling is not None and target.unit == "GB/s":
+        limits.append((target.ceiling, CEILING_MARGIN, _("measurement")))
+    for limit, margin, source in limits:
+        if figures.achieved > limit * margin:
+            return Finding(text.format(figure=figures.achieved, unit=figures.unit, peak=limit, source=source))
+    return None
+
+
+def _undecided(
+    figures: Figures, low: float, high: float, target: Target, disturbed: tuple[str, ...], tries: int
+) -> Finding:
+    evidence = (*disturbed, _("measured {tries} times").format(tries=tries)) if tries > 1 else disturbed
+    if disturbed:
+        text = _("The card was not quiet, so {figure:.0f} {unit} decides nothing (the target is {target:.0f}).")
+        message = text.format(figure=figures.decided, unit=figures.unit, target=target.full)
+        return Finding(message, _("Run it again when nothing else is on the card."), evidence=evidence)
+    text = _("Too noisy to say: between {low:.1f} and {high:.1f} {unit}, and a threshold lies in between.")
+    message = text.format(low=low, high=high, unit=figures.unit)
+    return Finding(message, _("Make it a little faster, or run it again."), evidence=evidence)
+
+
+def _in_words(state: State) -> str:
+    if not state.samples:
+        return _("state unknown: {why}").format(why="; ".join(state.unknown) or _("no samples"))
+    text = _("{low}–{high} MHz, {celsius} °C, {watts:.0f} W").format(
+        low=state.sm_mhz[0], high=state.sm_mhz[1], celsius=state.celsius[1], watts=state.watts
+    )
+    return "; ".join([text, *state.slowed, *state.others])
