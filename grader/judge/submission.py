@@ -110,7 +110,7 @@ class Submission:
         found = self._admit(name, shape)
         if isinstance(found, Finding):
             return Assessment(Outcome.FAILED, (found,))
-        unclean = sampled.faults(found, kernel, task, shape, self.seed, self._locate)
+        unclean = sampled.faults(found, kernel, task, shape, self.seed, self.locate)
         if unclean:
             return self._built_otherwise(name, shape, Assessment(Outcome.FAILED, unclean))
         if self.card is None:
@@ -165,7 +165,7 @@ class Submission:
             return assessment
         first, *rest = assessment.findings
         line = next((found.first or found.second for found in apart if found.first or found.second), None)
-        where = self._locate(line)
+        where = self.locate(line)
         said = _(
             "the kernel built for {shape} differs from those for all other shapes in more than its sizes"
         ).format(shape=shape)
