@@ -1,0 +1,85 @@
+"""A sample of a large kernel's blocks on the simulator."""
+
+import re
+import resource
+
+import pytest
+import torch
+from attacks.attack import ADD, Attack, Stop, add, at_the_timed_shape, honest_add
+from attacks.on_memory import read_beyond
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grader import catalog
+from grader.judge import sampled
+from grader.judge.repeating import PERIOD, repeating
+from grader.judge.submission import Submission
+from grader.verdict import Outcome
+
+EXTENTS = st.lists(st.integers(1, 2**20), min_size=1, max_size=3)
+
+
+@given(EXTENTS, st.text(max_size=5))
+def test_corners_and_neighbours_are_in_the_sample(extents, seed):
+    corners, inside = sampled.blocks(extents, seed)
+    grid = (*extents, *[1] * (3 - len(extents)))
+    last = tuple(extent - 1 for extent in grid)
+    assert {(0, 0, 0), last} <= set(corners)
+    assert len(set(corners)) == len(corners) <= 8
+    for block in (*corners, *inside):
+        assert all(0 <= index < extent for index, extent in zip(block, grid, strict=True))
+    for axis, extent in enumerate(grid):
+        if extent > 1:
+            step = tuple(int(other == axis) for other in range(3))
+            assert {step, tuple(index - one for index, one in zip(last, step, strict=True))} <= set(inside)
+
+
+def test_the_sample_follows_from_the_seed():
+    assert sampled.blocks([4096, 4096], "a") == sampled.blocks([4096, 4096], "a")
+    assert sampled.blocks([4096, 4096], "a") != sampled.blocks([4096, 4096], "b")
+
+
+def test_a_large_tensor_of_random_numbers_takes_hardly_any_memory():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    count = 2**28
+    tensor = repeating(torch.float32, (count // 4, 4), torch.Generator().manual_seed(0))
+    assert tensor.shape == (count // 4, 4)
+    flat, period = tensor.view(-1), PERIOD // 4
+    assert flat[-1] == flat[(count - 1) % period]
+    assert torch.equal(flat[:1000], flat[period : period + 1000])
+    assert 0.9 < flat[:period].std() < 1.1
+    flat[5 * period] = 7.0
+    assert flat[0] != 7.0
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024  # KiB
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int32, torch.bool, torch.float8_e4m3fn])
+def test_it_comes_in_every_dtype(dtype):
+    tensor = repeating(dtype, (3, 5), torch.Generator().manual_seed(1))
+    assert (tensor.dtype, tensor.shape) == (dtype, (3, 5))
+    assert torch.isfinite(tensor.float()).all()
+
+
+@pytest.fixture
+def one_thread():
+    """Simulated kernels run in forked processes, and a fork takes no threads along."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_kernel_that_was_built_otherwise_is_said_to_be():
+    lab = catalog.find(ADD)
+    (kernel,) = lab.kernels
+    there_only = Attack("there only", at_the_timed_shape(add(read_beyond), add(honest_add)), Stop.SAMPLE, "")
+    everywhere = Attack("everywhere", add(read_beyond), Stop.CLEAN, "")
+    said = []
+    for attack in (there_only, everywhere):
+        fast = Submission(attack.capture(), lab, None, "seed").fast(kernel.name)
+        assert fast.outcome is Outcome.FAILED
+        evidence = " ".join(fast.findings[0].evidence)
+        assert "a sample of its blocks at N = 268435456" in evidence
+        said.append(re.search("differs from those for all other shapes", evidence) is not None)
+    assert said == [True, False]
