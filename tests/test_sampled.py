@@ -4,14 +4,18 @@ import re
 import resource
 
 import pytest
+import tilelang.language as T
 import torch
-from attacks.attack import ADD, Attack, Stop, add, at_the_timed_shape, honest_add
+from attacks.attack import ADD, MATMUL, Attack, Stop, add, at_the_timed_shape, honest_add
 from attacks.on_memory import read_beyond
 from hypothesis import given
 from hypothesis import strategies as st
+from kernels import json_of, matmul
 
 from grader import catalog
-from grader.judge import sampled
+from grader.admit import admit
+from grader.catalog import Group
+from grader.judge import sampled, tasks
 from grader.judge.repeating import PERIOD, repeating
 from grader.judge.submission import Submission
 from grader.verdict import Outcome
@@ -67,6 +71,74 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@T.macro
+def by_copies(A, B, C, bx, N):
+    a = T.alloc_fragment((1024,), "float32")
+    b = T.alloc_shared((1024,), "float32")
+    T.copy(A[bx * 1024], a)
+    T.copy(B[bx * 1024], b)
+    for i in T.Parallel(1024):
+        a[i] = a[i] + b[i]
+    T.copy(a, C[bx * 1024])
+
+
+@T.macro
+def without_a_guard(A, B, C, bx, N):
+    """Right where the tiles fit, as they do there."""
+    for i in T.Parallel(1024):
+        C[bx * 1024 + i] = A[bx * 1024 + i] + B[bx * 1024 + i]
+
+
+@T.macro
+def by_threads(A, B, C, bx, N):
+    tx = T.get_thread_binding(0)
+    for j in T.unroll(4):
+        if bx * 1024 + j * 256 + tx < N:
+            C[bx * 1024 + j * 256 + tx] = A[bx * 1024 + j * 256 + tx] + B[bx * 1024 + j * 256 + tx]
+
+
+@T.macro
+def blocks_that_stay(A, B, C, bx, N):
+    for step in T.serial(T.ceildiv(N, 132 * 4096)):
+        for i in T.Parallel(4096):
+            if (step * 132 + bx) * 4096 + i < N:
+                C[(step * 132 + bx) * 4096 + i] = A[(step * 132 + bx) * 4096 + i] + B[(step * 132 + bx) * 4096 + i]
+
+
+@T.macro
+def a_tile_that_does_not_divide(A, B, C, bx, N):
+    for i in T.Parallel(1000):
+        if bx * 1000 + i < N:
+            C[bx * 1000 + i] = A[bx * 1000 + i] + B[bx * 1000 + i]
+
+
+HONEST = {
+    "by copies": (ADD, add(by_copies)),
+    "without a guard": (ADD, add(without_a_guard)),
+    "by threads": (ADD, add(by_threads)),
+    "blocks that stay": (ADD, add(blocks_that_stay, blocks=lambda n: 132)),
+    "a tile that does not divide": (ADD, add(a_tile_that_does_not_divide, blocks=lambda n: -(-n // 1000))),
+    "a product": (MATMUL, matmul.get_tir),
+    "small tiles": (
+        MATMUL,
+        lambda M, N, K: matmul.get_tir(M, N, K, block_M=16, block_N=16, block_K=16, threads=32),
+    ),
+    "tiles that don't divide": (MATMUL, lambda M, N, K: matmul.get_tir(M, N, K, block_M=192, block_N=96)),
+}
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_kernels_are_clean(name):
+    lab_id, build = HONEST[name]
+    lab = catalog.find(lab_id)
+    (kernel,) = lab.kernels
+    (shape,) = kernel.group(Group.TIMED)
+    admitted = admit(json_of(build(**shape.sizes)), kernel, shape)
+    task = tasks.find(lab_id, kernel.name)
+    assert sampled.faults(admitted, kernel, task, shape, "seed", lambda line: None) == ()
 
 
 @pytest.mark.usefixtures("one_thread")

@@ -2,7 +2,7 @@
 
 import tilelang.language as T
 
-from attacks.attack import MATMUL, Attack, Stop, add, matmul
+from attacks.attack import MATMUL, Attack, Stop, add, honest_add, matmul
 
 
 @T.macro
@@ -59,6 +59,35 @@ def scratch_between_launches(N):
                     C[bx * 1024 + i] = kept[bx * 1024 + i]
 
     return main
+
+
+def variable_of_the_device(N):
+    """A variable in the generated source would keep its value for as long as the library is loaded."""
+
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32"), C: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, 1024), threads=256, prelude="__device__ float kept[1024];") as bx:
+            honest_add(A, B, C, bx, N)
+
+    return main
+
+
+def a_source_of_ones_own(N):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32"), C: T.Tensor((N,), "float32")):
+        T.CUDASourceCodeKernel(
+            T.ceildiv(N, 1024),
+            threads=256,
+            source_code_or_path='extern "C" __global__ void main_kernel(float* A, float* B, float* C) {}',
+        )
+
+    return main
+
+
+@T.macro
+def an_address(A, B, C, bx, N):
+    T.evaluate(T.address_of(A[bx]))
+    honest_add(A, B, C, bx, N)
 
 
 @T.macro
@@ -173,6 +202,16 @@ ATTACKS = (
     ),
     Attack("an input is stored to atomically", add(input_stored_atomically), Stop.ADMISSION, _WRITES.format("B")),
     Attack("scratch between launches", scratch_between_launches, Stop.ADMISSION, f"{_GLOBAL}|takes 4 tensors"),
+    Attack(
+        "a variable of the device",
+        variable_of_the_device,
+        Stop.ADMISSION,
+        "'pragma_import_c', which can't be judged",
+    ),
+    Attack(
+        "a source of one's own", a_source_of_ones_own, Stop.ADMISSION, "'code_block_source', which can't be judged"
+    ),
+    Attack("an address", add(an_address), Stop.ADMISSION, "'address_of', which is not admitted here"),
     Attack("global memory by another name", add(global_by_another_name), Stop.ADMISSION, _GLOBAL),
     Attack("a tile remembered", add(tile_remembered), Stop.CLEAN, _UNWRITTEN, on_card=_UNWRITTEN),
     Attack("registers remembered", add(registers_remembered), Stop.CLEAN, _UNWRITTEN, on_card=_UNWRITTEN),
