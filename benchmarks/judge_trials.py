@@ -2,9 +2,9 @@
 
     python benchmarks/judge_trials.py CAPTURE [--trials 50] [--load] [--json FILE]
 
-First the kernel's ratio to its peer is measured a few times; then it is judged at a target some per cent under that
-(no verdict may be "failed") and some above (none may be "passed"). Each trial is a whole judgement at the timed
-shape, with worker processes and repetitions of its own. With ``--load`` another process keeps the card busy
+First the kernel's ratio to its peer is measured a few times; then it is judged at a target some per cent under
+that (no verdict may be "failed") and some above (none may be "passed"). Each trial is a whole judgement at the
+timed shape, with worker processes and repetitions of its own. With ``--load`` another process keeps the card busy
 meanwhile, in three ways by turns: matrix products, copies, and bursts of products.
 """
 
