@@ -202,7 +202,7 @@ class Workers:
         return Ending(0, "")
 
     def launch(self, monkeypatch) -> on_card.Session:
-        monkeypatch.setattr(on_card, "_worker", self)
+        monkeypatch.setattr(on_card, "start_worker", self)
         monkeypatch.setattr(on_card, "PAUSE", 0.0)
         monkeypatch.setattr(on_card, "_compile", lambda _task, shapes, *_more: {s.name: "x.so" for s in shapes})
         admitted = {shape.name: None for shape in (ONE, LARGE)}
