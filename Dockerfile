@@ -54,7 +54,8 @@ RUN useradd --uid 1000 --create-home --shell /bin/bash student; \
 ENV TILELANG_CACHE_DIR=/home/student/.cache/tilelang \
     TRITON_CACHE_DIR=/home/student/.cache/triton \
     TORCHINDUCTOR_CACHE_DIR=/home/student/.cache/inductor \
-    CUDA_CACHE_PATH=/home/student/.cache/nv
+    CUDA_CACHE_PATH=/home/student/.cache/nv \
+    MPLCONFIGDIR=/home/student/.cache/matplotlib
 
 # Asked for by NVIDIA's container toolkit, which brings the driver.
 ENV NVIDIA_VISIBLE_DEVICES=all \

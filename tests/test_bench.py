@@ -415,6 +415,17 @@ def test_a_students_notebook_is_measured_like_a_solution(monkeypatch, notebook, 
     assert command(str(path), str(notebook("other", MATMUL))).exit_code == 1
 
 
+def test_a_capture_is_measured_as_well(monkeypatch, scripted, tmp_path):
+    monkeypatch.setattr(judge, "must_have_card", lambda: H200)
+    scripted(vector_add="measured")
+    capture = capture_of(ADD.id, vector_add)
+    (tmp_path / "c.json").write_text(capture.to_json())
+    assert "3221 GB/s" in command(str(tmp_path / "c.json")).stdout
+    (tmp_path / "old.json").write_text(dataclasses.replace(capture, lab_version=0).to_json())
+    with pytest.raises(Unusable, match="version 0"):
+        command(str(tmp_path / "old.json"))
+
+
 def test_solutions_become_notebooks_that_hold_their_kernels(tmp_path):
     from grader.capture import read_notebook
 

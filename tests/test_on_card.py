@@ -202,11 +202,11 @@ class Workers:
         return Ending(0, "")
 
     def launch(self, monkeypatch) -> on_card.Session:
-        monkeypatch.setattr(on_card, "_worker", self)
+        monkeypatch.setattr(on_card, "start_worker", self)
         monkeypatch.setattr(on_card, "PAUSE", 0.0)
         monkeypatch.setattr(on_card, "_compile", lambda _task, shapes, *_more: {s.name: "x.so" for s in shapes})
         admitted = {shape.name: None for shape in (ONE, LARGE)}
-        return on_card.launch(LAB, TASK, admitted, "seed", H200, lambda line: None)
+        return on_card.launch(LAB, TASK, admitted, "seed", H200, ROW, lambda line: None)
 
 
 @pytest.mark.skipif(hardware.judging_card() is not None, reason="there is a card here")

@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -16,11 +16,20 @@ from grader.cli.making import ROOT
 from grader.messages import _
 from grader.verdict import Unusable
 
+if TYPE_CHECKING:
+    from grader.capture import Capture
+    from grader.verdict.bench import Bench
+
+CAPTURE = ".json"  # ends the name of a capture's file
+
 
 def bench(
     notebooks: Annotated[
         list[Path] | None,
-        typer.Argument(help="Notebooks of labs.", show_default="the labs' solutions, where they are"),
+        typer.Argument(
+            help="Notebooks of labs, or captures of them (.json).",
+            show_default="the labs' solutions, where they are",
+        ),
     ] = None,
     lab: Annotated[list[str] | None, typer.Option(help="A lab, may be repeated.", show_default="all")] = None,
     shape: Annotated[
@@ -61,30 +70,51 @@ def bench(
     raise typer.Exit(0 if measured.complete else 1)
 
 
-def _measured(notebooks: Sequence[Path], labs: Sequence[str], shapes: Sequence[str], seconds: float):
-    from grader.capture import capture_notebook
+def _measured(given: Sequence[Path], labs: Sequence[str], shapes: Sequence[str], seconds: float) -> "Bench":
     from grader.judge import bench as judge
 
     card = judge.must_have_card()  # before anything is run
-    with _notebooks(notebooks, labs) as given, working(_("Measuring ...")):
+    source = ", ".join(path.name for path in given) or _("the labs' solutions")
+    with _labs(given, labs) as found, working(_("Measuring ...")):
         works = []
-        for notebook, lab in given:
+        for path, lab in found:
             at = judge.chosen(lab, shapes)
-            works.append((at, capture_notebook(notebook, at)))
-        source = ", ".join(path.name for path in notebooks) or _("the labs' solutions")
+            works.append((at, _captured(path, at)))
         return judge.run(works, card, source, seconds)
 
 
 @contextmanager
-def _notebooks(notebooks: Sequence[Path], labs: Sequence[str]) -> Iterator[list[tuple[Path, Lab]]]:
-    """The notebooks that are measured, with their labs; solutions are written out meanwhile."""
-    if notebooks:
-        if len(labs) > 1 or (labs and len(notebooks) > 1):
+def _labs(given: Sequence[Path], labs: Sequence[str]) -> Iterator[list[tuple[Path, Lab]]]:
+    """What is measured, with its labs; solutions are written out as notebooks meanwhile."""
+    if given:
+        if len(labs) > 1 or (labs and len(given) > 1):
             raise Unusable(_("With --lab, name one notebook: it says which lab that one is of."))
-        yield [(notebook, lab_of(notebook, labs[0] if labs else None)) for notebook in notebooks]
+        yield [(path, _lab_of(path, labs[0] if labs else None)) for path in given]
         return
     from grader.classroom.reference import reference_notebook
 
     wanted = [known(name) for name in labs] or list(catalog.LABS)
     with tempfile.TemporaryDirectory(prefix="tilelab-bench-") as folder:
         yield [(reference_notebook(ROOT, lab, Path(folder)), lab) for lab in wanted]
+
+
+def _lab_of(path: Path, given: str | None) -> Lab:
+    if path.suffix != CAPTURE:
+        return lab_of(path, given)
+    from grader.capture import read_capture
+
+    capture = read_capture(path)
+    lab = known(capture.lab)
+    if lab.version != capture.lab_version:
+        raise Unusable(
+            _("The capture is of version {got} of {lab}; this is version {want}.").format(
+                got=capture.lab_version, lab=lab.id, want=lab.version
+            )
+        )
+    return lab
+
+
+def _captured(path: Path, lab: Lab) -> "Capture":
+    from grader.capture import capture_notebook, read_capture
+
+    return read_capture(path) if path.suffix == CAPTURE else capture_notebook(path, lab)
