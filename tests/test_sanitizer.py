@@ -310,8 +310,8 @@ def watched(monkeypatch, generated):
     monkeypatch.setattr(sanitized, "must_have", lambda: ("compute-sanitizer", card))
     number = line_with(generated["outside of a tile"], "s0[((i")
 
-    def watch(_path, _lab, _kernel, admitted, arch, _seed, _folder):
-        assert arch == "sm_90a"
+    def watch(_path, _lab, _kernel, admitted, given, _seed, _folder):
+        assert given is card
         logs = {
             (name, tool): NO_RACE if tool == "racecheck" else CLEAN
             for name in admitted

@@ -17,7 +17,11 @@ class Ran:
 
 @dataclass(frozen=True)
 class Broke:
-    """It did not run to its end: why. ``missing`` marks what our tools lack, which is not the student's fault."""
+    """It did not run to its end: why. ``missing`` marks what our tools lack, which is not the student's fault.
+
+    ``seconds`` is how long it was tried, where that is known.
+    """
 
     finding: Finding
     missing: bool = False
+    seconds: float = 0.0

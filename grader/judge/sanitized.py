@@ -17,7 +17,7 @@ from pathlib import Path
 from grader.admit import Admitted
 from grader.capture.format import Capture
 from grader.catalog import Group, Kernel, Lab, Shape
-from grader.gpu import compiler, hardware, sanitizer, toolchain, unfit
+from grader.gpu import compiler, hardware, lock, sanitizer, toolchain, unfit
 from grader.gpu.architectures import architecture
 from grader.gpu.generated import Generated
 from grader.gpu.hardware import Card
@@ -26,7 +26,7 @@ from grader.gpu.sanitizer import TOOLS, Kind, Log
 from grader.judge.on_card import uncompilable
 from grader.judge.sanitizer_words import about, finding_of
 from grader.judge.submission import Submission
-from grader.messages import _
+from grader.messages import _, progress
 from grader.verdict import Finding, JudgeFailed, Unavailable, Unusable
 from grader.verdict.sanitized import Sanitized, ToolRun
 
@@ -75,14 +75,14 @@ class Watched:
 
 
 def watch(
-    path: str, lab: Lab, kernel: Kernel, admitted: Mapping[str, Admitted], arch: str, seed: str, folder: Path
+    path: str, lab: Lab, kernel: Kernel, admitted: Mapping[str, Admitted], card: Card, seed: str, folder: Path
 ) -> tuple[dict[str, str], dict[tuple[str, str], Watched]]:
-    """Compiles a kernel for ``arch``, and runs it at each shape under each tool; ``admitted`` is by shapes' names.
+    """Compiles a kernel, and runs it on the card at each shape under each tool; ``admitted`` is by shapes' names.
 
     Gives what the compiler said, by the names of the shapes where it refused, and the runs at the others, by shape
     and tool. ``folder`` is for the files of these processes.
     """
-    refused, libraries = _compiled(admitted, arch, folder)
+    refused, libraries = _compiled(admitted, architecture(card.capability), folder)
     rows = {
         name: {"sizes": kernel.shape(name).sizes, "group": kernel.shape(name).group, "library": str(library)}
         for name, library in libraries.items()
@@ -91,6 +91,7 @@ def watch(
     (folder / "job.json").write_text(json.dumps(job))
     # Each tensor is an allocation of its own: the tool then knows where it ends.
     environment = os.environ | {"TMPDIR": str(folder), "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    environment |= {"CUDA_VISIBLE_DEVICES": card.uuid} if card.uuid else {}
     command = [sys.executable, "-P", "-m", "grader.judge.sanitize_worker", str(folder)]
     runs = [(name, tool) for name in libraries for tool in TOOLS]
 
@@ -102,7 +103,9 @@ def watch(
         )
         return Watched(log.read_text(errors="replace") if log.exists() else "", status, console)
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    # The tools don't mind one another, but a measurement would mind them.
+    busy = _("The card is busy with another measurement; waiting for it.")
+    with lock.held(lock.path_for(card.uuid), lambda: progress.say(busy)), ThreadPoolExecutor(AT_ONCE) as pool:
         return refused, dict(zip(runs, pool.map(one, runs), strict=True))
 
 
@@ -130,15 +133,14 @@ class _Kernel:
     """One kernel of a submission."""
 
     def __init__(self, capture: Capture, lab: Lab, kernel: Kernel, card: Card, path: str) -> None:
-        self.lab, self.kernel, self.path = lab, kernel, path
-        self.arch = architecture(card.capability)
+        self.lab, self.kernel, self.card, self.path = lab, kernel, card, path
         self.submission = Submission(capture, lab, None, "")
 
     def sanitize(self, seed: str) -> Sanitized:
         shapes = [shape for shape in self.kernel.shapes if shape.group is not Group.TIMED]
         admitted = {shape.name: self._admitted(shape) for shape in shapes}
         with tempfile.TemporaryDirectory(prefix="tilelab-sanitize-") as folder:
-            refused, watched = watch(self.path, self.lab, self.kernel, admitted, self.arch, seed, Path(folder))
+            refused, watched = watch(self.path, self.lab, self.kernel, admitted, self.card, seed, Path(folder))
         for name, text in refused.items():
             raise Unusable(uncompilable(text, admitted[name], self.submission.locate))
         logs = {(name, tool): sanitizer.parse(seen.log, tool) for (name, tool), seen in watched.items()}
@@ -161,7 +163,8 @@ class _Kernel:
     def _sources(self, admitted: Mapping[str, Admitted], names: list[str]) -> dict[str, Generated]:
         """The generated source at some shapes, as far as TileLang gives it."""
         wanted = list(dict.fromkeys(names))
-        jobs = [Job(admitted[name].json, self.arch, admitted[name].options | LINE_MARKS) for name in wanted]
+        arch = architecture(self.card.capability)
+        jobs = [Job(admitted[name].json, arch, admitted[name].options | LINE_MARKS) for name in wanted]
         lowered = lower_all(jobs) if jobs else []
         return {
             name: Generated(found.source, admitted[name].kernel)

@@ -12,6 +12,7 @@ import resource
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing.connection import Connection
 
 import psutil
@@ -33,21 +34,28 @@ Locate = Callable[[Line | None], Location | None]
 
 
 def run(
-    admitted: Admitted, inputs: list[Tensors], dtype: torch.dtype, shape: tuple[int, ...], locate: Locate
+    admitted: Admitted,
+    inputs: list[Tensors],
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    locate: Locate,
+    seconds: float = SECONDS,
 ) -> list[Ran | Broke]:
     """The kernel on each set of inputs, in order; after one that broke, no further one is run.
 
-    Raises JudgeFailed if the simulator itself has a fault: then nothing is known of the kernel.
+    ``seconds`` are for all of them. Raises JudgeFailed if the simulator itself has a fault: then nothing is known
+    of the kernel.
     """
     outputs = [_shared(dtype, shape) for _inputs in inputs]
     process, receiver = start(_child, admitted, inputs, outputs)
-    end = time.monotonic() + SECONDS
+    begin = time.monotonic()
     results: list[Ran | Broke] = []
     try:
         for output in outputs:
-            answer = receive(receiver, end - time.monotonic())
+            answer = receive(receiver, begin + seconds - time.monotonic())
             if answer is None or isinstance(answer, _Problem | str):
-                results.append(_broke(answer, process, locate))
+                broke = _broke(answer, process, locate, seconds)
+                results.append(replace(broke, seconds=time.monotonic() - begin))
                 break
             results.append(Ran(output, tuple(explain(fault, locate) for fault in answer)))
     finally:
@@ -158,13 +166,13 @@ def receive(receiver: Connection, seconds: float) -> object | None:
         return None
 
 
-def _broke(problem: _Problem | str | None, process, locate: Locate) -> Broke:
+def _broke(problem: _Problem | str | None, process, locate: Locate, seconds: float) -> Broke:
     if isinstance(problem, str):
         raise JudgeFailed(problem)
     if problem is None:
         process.join(0.2)
         if process.is_alive():
-            message = _("The simulated kernel did not end within {seconds:.0f} s.").format(seconds=SECONDS)
+            message = _("The simulated kernel did not end within {seconds:.0f} s.").format(seconds=seconds)
             return Broke(Finding(message, _("Look for a loop that never ends, or for one that does very little.")))
         raise JudgeFailed(f"the simulator's process ended with status {process.exitcode}")
     if problem.missing:

@@ -21,6 +21,10 @@ from grader.verdict import Assessment, Finding, JudgeFailed, Location, Outcome, 
 from grader.verdict.trace import BlockTrace
 from grader.verdict.traffic import Counted
 
+#: Seconds of simulation that may be spent in vain on a kernel before it has to hurry, and what it gets then for
+#: all inputs of a shape: an endless kernel would else take a minute at every shape.
+PATIENCE, HURRY = 15.0, 5.0
+
 #: Lines of evidence that a finding gathers from several shapes.
 MAX_EVIDENCE = 6
 
@@ -45,6 +49,7 @@ class Submission:
         self.no_card = no_card or Finding(_("This was judged on the simulator."))
         self._admitted: dict[tuple[str, str], Admitted | Finding] = {}
         self._simulated: dict[tuple[str, str], list[Ran | Broke]] = {}
+        self._slow: dict[str, Shape] = {}  # by kernel, where the simulator first spent its time on it in vain
         self._on_card: dict[str, on_card.Session] = {}
 
     # The questions
@@ -223,8 +228,12 @@ class Submission:
             task, kernel = tasks.find(self.lab.id, name), self.lab.kernel(name)
             inputs = [self._inputs(task, family, shape) for family in task.families]
             dtype, sizes = _output(kernel, shape)
-            admitted = self._known(name, shape)
-            self._simulated[key] = simulated.run(admitted, inputs, dtype, sizes, self.locate)
+            admitted, before = self._known(name, shape), self._slow.get(name)
+            seconds = simulated.SECONDS if before is None else HURRY
+            results = simulated.run(admitted, inputs, dtype, sizes, self.locate, seconds)
+            self._simulated[key] = results if before is None else [_hurried(result, before) for result in results]
+            if any(isinstance(result, Broke) and result.seconds > PATIENCE for result in results):
+                self._slow.setdefault(name, shape)
         return self._simulated[key]
 
     def _launch(self, name: str, shape: Shape) -> list[Ran | Broke]:
@@ -293,6 +302,16 @@ class Submission:
             _("Try sizes of your own: small ones, odd ones, some that are no multiple of your tile."),
             finding.where,
         )
+
+
+def _hurried(result: Ran | Broke, before: Shape) -> Ran | Broke:
+    """Says of a run that had less time than usual why that was so, if it broke."""
+    if isinstance(result, Ran):
+        return result
+    why = _("it had {seconds:.0f} s here, as it did not end in its time at {shape}").format(
+        seconds=HURRY, shape=_("another shape") if before.hidden else before
+    )
+    return replace(result, finding=replace(result.finding, evidence=(*result.finding.evidence, why)))
 
 
 def _output(kernel: Kernel, shape: Shape) -> tuple[torch.dtype, tuple[int, ...]]:

@@ -40,7 +40,7 @@ def main(folder: Path) -> None:
         (folder / f"{short}.cu").write_text(getattr(lowered, "source", str(lowered)))
         with tempfile.TemporaryDirectory() as work:
             refused, watched = sanitized.watch(
-                path, catalog.find(LAB), kernel, {SHAPE: admitted}, arch, "record", Path(work)
+                path, catalog.find(LAB), kernel, {SHAPE: admitted}, card, "record", Path(work)
             )
         if refused:
             print(f"{name}: not compiled: {refused}")
