@@ -1,7 +1,10 @@
 """Settings of the test run, and notebooks for tests."""
 
+import atexit
 import inspect
 import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +18,10 @@ from grader.gpu import hardware
 
 # The secret of official runs belongs to the test run, not to whoever runs it.
 os.environ["TILELAB_SECRET"] = str(ROOT / "build" / "test-secret")
+
+# So do the kernels that it compiles: nothing that was compiled before may pass for what is compiled now.
+os.environ["TILELAB_CACHE"] = tempfile.mkdtemp(prefix="tilelab-tests-")
+atexit.register(shutil.rmtree, os.environ["TILELAB_CACHE"], ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

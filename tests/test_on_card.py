@@ -9,7 +9,7 @@ from kernels import capture_of, json_of, vector_add
 
 from grader import catalog
 from grader.admit import admit
-from grader.gpu import hardware, targets
+from grader.gpu import compiler, hardware, targets
 from grader.gpu.hardware import Card, Compiler, Driver, Gpu
 from grader.gpu.state import State
 from grader.judge import on_card
@@ -31,8 +31,8 @@ def session(tmp_path, *lines: dict, ending: Ending | None = None) -> on_card.Ses
     torch.save(torch.ones(4), tmp_path / "x.pt")
     found = on_card.Session()
     for line in lines:
-        on_card._read(line, tmp_path, found)
-    on_card._end(found, ending or Ending(0, ""))
+        on_card.read(line, tmp_path, found)
+    on_card.end(found, ending or Ending(0, ""))
     return found
 
 
@@ -238,17 +238,25 @@ def test_a_card_judges_only_if_driver_torch_and_compiler_can_use_it():
         assert hardware.judging_card(unfit) is None
 
 
-def test_what_the_compiler_says_is_said_of_its_shape(tmp_path):
-    found = session(tmp_path, {"uncompilable": "no layout", "shape": MANY.name}, RAN, DONE)
-    assert isinstance(found.results(ONE)[0], Ran)
-    (broke,) = found.results(MANY)
-    assert broke.finding.message == f"{MANY.name}: no layout"
+def test_what_the_compiler_refuses_is_a_problem_of_its_shape(monkeypatch):
+    built = {
+        ONE.name: compiler.NotBuilt("nvcc", "no layout", 1.0),
+        MANY.name: compiler.Built(Path("x.so"), 1.0, False),
+    }
+    monkeypatch.setattr(compiler, "build_all", lambda sources: ((name, built[name]) for name in sources))
+    admitted = {
+        shape.name: admit(json_of(vector_add.get_tir(**shape.sizes)), KERNEL, shape) for shape in (ONE, MANY)
+    }
+    found = on_card.Session()
+    libraries = on_card._compile(TASK, [ONE, MANY], admitted, H200, lambda line: None, found)
+    assert libraries == {MANY.name: "x.so"}
+    assert "no layout" in found.problem(ONE).message
 
 
 def test_a_compilers_words_become_the_students():
     text = json_of(vector_add.get_tir(**ONE.sizes))
     admitted = admit(text, KERNEL, ONE)
-    finding = on_card._uncompilable("Check failed: something new about buffer2", admitted, lambda line: None)
+    finding = on_card.uncompilable("Check failed: something new about buffer2", admitted, lambda line: None)
     assert "something new" in finding.message
     assert "can't compile" in finding.message
     assert finding.advice

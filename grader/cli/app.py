@@ -6,6 +6,7 @@ import typer
 from rich.console import Console
 
 from grader.cli import compiling, judging, making
+from grader.cli.benching import bench
 from grader.cli.calibrating import calibrate
 from grader.cli.demo import demo
 from grader.cli.lab import lab
@@ -33,6 +34,7 @@ for command in (
     compiling.compile,
     trace,
     roofline,
+    bench,
     calibrate,
     making.build,
     making.course,

@@ -38,6 +38,10 @@ class RefusedByCompiler(Exception):
     """nvcc did not compile a source: its errors."""
 
 
+class NotLinked(Exception):
+    """The host's compiler did not make a library. That is no kernel's fault."""
+
+
 def main() -> None:
     # What TileLang and compilers print goes to the console; stdout is for answers alone.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -148,18 +152,23 @@ class DeviceCompiler:
 
     def _by_nvrtc(self, nvrtc: Nvrtc, source: str) -> bytes:
         options = toolchain.nvrtc_options(self.tools, self.arch, self.options)
-        headers = toolchain.headers_for(self.arch, self.options, source)
-        file = self._ready(headers)
-        if file is not None:
+        headers = self._fitting(toolchain.headers_for(self.arch, self.options, source))
+        file = None if headers is None else self._ready(headers)
+        if headers is not None and file is not None:
             self.by = toolchain.PRECOMPILED
             return nvrtc.compile(headers.text + source, options, file)
         self.by = toolchain.NVRTC
         return nvrtc.compile(toolchain.without_headers(source), options)
 
+    def _fitting(self, wanted: Headers) -> Headers | None:
+        """The headers that were begun for such a source; or others, which spare most of the work, too."""
+        if toolchain.REGISTER_LEVEL in self.options:
+            return None  # it changes what headers are parsed for, and nobody has asked for it so far
+        same = [one for one in self.making if (one.arch, one.fast_math) == (wanted.arch, wanted.fast_math)]
+        return wanted if wanted in same else next(iter(same), None)
+
     def _ready(self, headers: Headers) -> Path | None:
-        """The file of the parsed headers, waited for if they are being parsed; None if they are not to be had."""
-        if toolchain.REGISTER_LEVEL in self.options or headers not in self.making:
-            return None
+        """The file of the parsed headers, waited for if they are being parsed; None if they can't be."""
         # The pipe ends when the fork does, whatever its end.
         select.select([self.making[headers]], [], [], HEADERS_SECONDS)
         if self._file(headers).exists():
@@ -245,7 +254,7 @@ def link(module: Any, library: Path) -> None:
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
         )
         if done.returncode != 0:
-            raise RuntimeError(f"the launcher was not compiled: {errors_of(done.stderr)}")
+            raise NotLinked(f"the launcher was not compiled: {errors_of(done.stderr)}")
 
     module.export_library(str(library), fcompile=compiled, fpack_imports=packed)
 
@@ -354,13 +363,14 @@ class Server:
 
     def _outcome(self, kernel: Kernel, status: int) -> dict[str, Any]:
         if kernel.late:
-            return {"error": "Timeout", "text": ""}
+            return {"error": "Timeout", "text": "", "final": False}
         if status == 0 and kernel.answer:
             return json.loads(kernel.answer)
         printed = kernel.console.read_bytes()[-MAX_TEXT:].decode(errors="replace")
         last = [line.strip() for line in printed.splitlines() if line.strip()][-1:]
         code = os.waitstatus_to_exitcode(status)
-        return {"error": "Crash", "text": last[0] if last else f"it ended with status {code}"}
+        text = last[0] if last else f"it ended with status {code}"
+        return {"error": "Crash", "text": text[:MAX_TEXT], "final": False}
 
 
 def _work(job: dict[str, Any], device: DeviceCompiler, pipe: int, console: Path) -> None:
@@ -374,14 +384,16 @@ def _work(job: dict[str, Any], device: DeviceCompiler, pipe: int, console: Path)
         try:
             answer = build(job, device)
         except RefusedByCompiler as error:
-            answer = {"error": NVCC, "text": str(error)[:MAX_TEXT], "notes": device.notes}
+            # An error at a line of the source is there the next time, too; a full disk need not be.
+            final = re.search(r"\(\d+\): error", str(error)) is not None
+            answer = {"error": NVCC, "text": str(error)[:MAX_TEXT], "final": final}
         except Exception as error:
-            text = str(error).strip()[:MAX_TEXT]
-            answer = {"error": type(error).__name__, "text": text, "notes": device.notes}
+            final = not isinstance(error, OSError | MemoryError | NotLinked | subprocess.SubprocessError)
+            answer = {"error": type(error).__name__, "text": str(error).strip()[:MAX_TEXT], "final": final}
         os.write(pipe, json.dumps(answer).encode())
         status = 0
     except BaseException:
-        traceback.print_exc()
+        os.write(2, traceback.format_exc().encode())
     finally:
         # No handler of the libraries runs twice.
         sys.stdout.flush()

@@ -6,6 +6,7 @@ compiled before comes from ``library_cache``.
 """
 
 import atexit
+import contextlib
 import json
 import os
 import queue
@@ -62,11 +63,15 @@ class Built:
 
 @dataclass(frozen=True)
 class NotBuilt:
-    """``kind`` is the type of TileLang's exception, "nvcc", or "Timeout" or "Crash" if the process ended."""
+    """``kind`` is the type of TileLang's exception, "nvcc", or "Timeout" or "Crash" if the process ended.
+
+    ``final`` if it is the kernel's own doing and will be the same the next time.
+    """
 
     kind: str
     text: str
     seconds: float
+    final: bool = True
     cached: bool = False
 
 
@@ -76,14 +81,16 @@ Result = Built | NotBuilt
 class Compiler:
     """A process that compiles, from now until ``close``. Raises JudgeFailed if this machine has no nvcc.
 
-    ``expected`` are kernels that will come, or some like them: what they include is parsed beforehand. ``way`` is
-    one of toolchain.WAYS; the next slower one is taken where it doesn't work.
+    ``expected`` are kernels that will come, or some like them: what they include is parsed beforehand. Before any
+    is known, ``arch`` does the same for all that such a card is asked. ``way`` is one of toolchain.WAYS; the next
+    slower one is taken where it doesn't work.
     """
 
     def __init__(
         self,
         expected: Iterable[Source] = (),
         *,
+        arch: str | None = None,
         workers: int | None = None,
         seconds: int = SECONDS,
         way: str = toolchain.PRECOMPILED,
@@ -92,6 +99,7 @@ class Compiler:
         self._seconds = seconds
         self._folder = Path(tempfile.mkdtemp(prefix="tilelab-compile-"))
         headers = {toolchain.headers_for(source.arch, source.options, source.json) for source in expected}
+        headers |= set() if arch is None else set(toolchain.all_headers(arch))
         setup = {
             "nvcc": str(tools.nvcc),
             "release": tools.release,
@@ -115,6 +123,7 @@ class Compiler:
         )
         self._lines: queue.Queue[bytes | None] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
+        self._count = 0
         self.started: float | None = None  # seconds that importing took
         self.notes: tuple[str, ...] = ()
 
@@ -130,34 +139,38 @@ class Compiler:
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._console):
             # What was not read by the process goes with it.
-            try:
+            with contextlib.suppress(BrokenPipeError):
                 pipe.close()
-            except BrokenPipeError:
-                continue
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def build(self, sources: Mapping[str, Source], into: Path) -> Iterator[tuple[str, Result]]:
         """Each source by name as it gets ready. Libraries lie in the folder ``into``, which is the caller's."""
         into.mkdir(parents=True, exist_ok=True)
-        names = list(sources)
-        jobs = [
-            {"name": number, "library": str(into / f"{number}-{os.urandom(4).hex()}.so")}
-            | {"json": source.json, "arch": source.arch, "options": dict(source.options)}
-            for number, source in enumerate(sources.values())
-        ]
-        try:
-            self._process.stdin.write(b"".join(json.dumps(job).encode() + b"\n" for job in jobs))
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            self._fail()
+        jobs: dict[int, tuple[str, Path]] = {}
+        lines = []
+        for name, source in sources.items():
+            self._count += 1
+            library = into / f"{self._count}-{os.urandom(4).hex()}.so"
+            jobs[self._count] = (name, library)
+            job = {"name": self._count, "library": str(library)}
+            lines.append(job | {"json": source.json, "arch": source.arch, "options": dict(source.options)})
+        # A worker that is still importing does not read, and a pipe holds little.
+        threading.Thread(target=self._send, args=(lines,), daemon=True).start()
         if self.started is None:
             line = self._next(START)
             self.started, self.notes = line["ready"], tuple(line["notes"])
-        for _job in jobs:
+        while jobs:
             # Each kernel has its limit from its worker; this is for a worker that is lost itself.
             line = self._next(len(jobs) * self._seconds + START)
-            number = line["name"]
-            yield names[number], _result(line, Path(jobs[number]["library"]), self._seconds)
+            job = jobs.pop(line["name"], None)
+            if job is not None:  # else of kernels whose caller did not wait for them
+                yield job[0], _result(line, job[1], self._seconds)
+
+    def _send(self, jobs: list[dict[str, Any]]) -> None:
+        # A worker that has ended says so on the other pipe.
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            self._process.stdin.write(b"".join(json.dumps(job).encode() + b"\n" for job in jobs))
+            self._process.stdin.flush()
 
     def _next(self, seconds: float) -> dict[str, Any]:
         try:
@@ -217,7 +230,7 @@ def build_all(
     )
     try:
         for name, result in own.build(missing, folder):
-            if kept is not None and _is_worth_keeping(result):
+            if kept is not None and (isinstance(result, Built) or result.final):
                 kept.put(keys[name], _entry(result))
             yield name, result
     finally:
@@ -255,12 +268,7 @@ def _result(line: Mapping[str, Any], library: Path, seconds: int) -> Result:
     text = line["text"]
     if line["error"] == "Timeout":
         text = _("TileLang did not finish compiling within {seconds} s").format(seconds=seconds)
-    return NotBuilt(line["error"], text, line["seconds"])
-
-
-def _is_worth_keeping(result: Result) -> bool:
-    """A compiler's plain answer is the same the next time; an end of its process need not be."""
-    return isinstance(result, Built) or result.kind not in ("Timeout", "Crash", "MemoryError", "OSError")
+    return NotBuilt(line["error"], text, line["seconds"], line["final"])
 
 
 def _entry(result: Result) -> Entry:

@@ -144,6 +144,11 @@ def headers_for(arch: str, options: Options, source: str) -> Headers:
     return Headers(arch, bool(options.get(FAST_MATH)), products)
 
 
+def all_headers(arch: str) -> tuple[Headers, ...]:
+    """What kernels of an architecture include, as long as none asks for fast mathematics."""
+    return tuple(Headers(arch, False, wgmma) for wgmma in ((False, True) if arch == "sm_90a" else (False,)))
+
+
 def without_headers(source: str) -> str:
     """A CUDA source for NVRTC, that parses all its headers itself."""
     return _FIRST + source

@@ -19,7 +19,7 @@ from grader.gpu import lock, state, timing
 from grader.gpu.launch import Launch, load
 from grader.judge import seeds, tasks
 from grader.judge.peers import Missing
-from grader.judge.workbench import Guarded, Workbench, fitting_sets, memory_needed, output_of
+from grader.judge.workbench import Guarded, Workbench, fitting_sets, memory_needed, output_of, same_bits
 from grader.judge.worker_process import Report, receive
 from grader.messages import _
 from grader.verdict import Finding
@@ -70,7 +70,7 @@ class _Worker:
             if not output.intact() or not all(guard.intact() for guard in inputs):
                 self.problem(shape, Finding(_("The kernel wrote outside its tensors."), _("See 'clean'.")))
                 return
-            if any(not torch.equal(guard.tensor, copy) for guard, copy in zip(inputs, before, strict=True)):
+            if any(not same_bits(guard.tensor, copy) for guard, copy in zip(inputs, before, strict=True)):
                 self.problem(shape, Finding(_("The kernel wrote to its inputs."), _("Inputs are only read.")))
                 return
             file = f"{shape.name.replace(' ', '-')}-{number}.pt"

@@ -73,7 +73,7 @@ class Workbench:
             for parameter, guard, drawn in zip(
                 self.kernel.parameters, self._guards[number], self._drawn(number), strict=False
             ):
-                if not guard.intact() or not _same_bits(guard.tensor, drawn):
+                if not guard.intact() or not same_bits(guard.tensor, drawn):
                     return Finding(
                         _("The kernel wrote to its input '{name}', or around it.").format(name=parameter.name),
                         _("Inputs are only read: the result goes to the output."),
@@ -113,5 +113,6 @@ def fitting_sets(kernel: Kernel, shape: Shape, free: int) -> int:
     return next((sets for sets in range(SETS, 1, -1) if memory_needed(kernel, shape, sets) <= free), 0)
 
 
-def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal to the bit: NaN as itself, and 0.0 not as -0.0."""
     return torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))

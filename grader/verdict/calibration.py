@@ -44,8 +44,8 @@ class Calibration:
     """A card's figures.
 
     ``bandwidth`` in GB/s by mix of reads and writes, ``matmul`` in TFLOP/s by the operands' dtype; ``lacking``
-    says why a dtype has none. ``datasheet`` holds the peaks by the same names, where they are known. ``array`` is how
-    many bytes each of the arrays that were moved has. ``disturbed`` says what kept the card from being quiet; if
+    says why a dtype has none. ``datasheet`` holds the peaks by the same names, where they are known. ``array`` is
+    the size in bytes of each array that was moved. ``disturbed`` says what kept the card from being quiet; if
     anything did, the figures are not to be trusted.
     """
 

@@ -5,8 +5,10 @@ It says at each step what it is about to do, so that its end, whatever it was, i
 
 import os
 import sys
+import tempfile
 import traceback
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import torch
 
@@ -20,23 +22,25 @@ def work(connection: Connection, log: str) -> None:
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
-    import tilelang
+    from grader.gpu.architectures import architecture
+    from grader.gpu.compiler import Compiler
 
     from . import kernels
     from .registry import CASES
 
     assert kernels.__all__  # importing them registered the cases
     torch.set_num_threads(1)
-    tilelang.disable_cache()  # what is compiled is what is run
     torch.zeros(1, device="cuda")
-    connection.send({"kind": "ready", "facts": facts()})
-    while True:
-        name = connection.recv()
-        last, found = _Case(connection, CASES[name]).run()
-        sys.stdout.flush()
-        connection.send({"kind": "last" if last else "done", **found})
-        if last:
-            return
+    # No cache: what is compiled is what is run.
+    with Compiler(arch=architecture(torch.cuda.get_device_capability()), workers=1) as compiler:
+        connection.send({"kind": "ready", "facts": facts()})
+        while True:
+            name = connection.recv()
+            last, found = _Case(connection, CASES[name], compiler).run()
+            sys.stdout.flush()
+            connection.send({"kind": "last" if last else "done", **found})
+            if last:
+                return
 
 
 def facts() -> dict[str, str]:
@@ -57,9 +61,10 @@ def facts() -> dict[str, str]:
 
 
 class _Case:
-    def __init__(self, connection: Connection, case) -> None:
+    def __init__(self, connection: Connection, case, compiler) -> None:
         self.connection = connection
         self.case = case
+        self.compiler = compiler
 
     def say(self, stage: str) -> None:
         self.connection.send({"kind": "stage", "stage": stage})
@@ -101,13 +106,20 @@ class _Case:
         return results, f"the simulator found {ran.faults[0].kind}" if ran.faults else ""
 
     def compile(self, built):
-        import tilelang
+        from tilelang import tvm
 
-        major, minor = torch.cuda.get_device_capability()
-        arch = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+        from grader.gpu.architectures import architecture
+        from grader.gpu.compiler import NotBuilt, Source
+        from grader.gpu.launch import load
+
         # Every output is a tensor of ours, those that the kernel would make itself (T.empty) included.
-        kernel = built.kernel.without_attr("tilelang_out_idx")
-        return tilelang.compile(kernel, target={"kind": "cuda", "arch": arch})
+        text = tvm.ir.save_json(built.kernel.without_attr("tilelang_out_idx"))
+        source = Source(text, architecture(torch.cuda.get_device_capability()))
+        with tempfile.TemporaryDirectory(prefix="tilelab-conformance-") as folder:
+            ((_name, result),) = self.compiler.build({self.case.name: source}, Path(folder))
+            if isinstance(result, NotBuilt):
+                raise RuntimeError(f"{result.kind}: {result.text}")
+            return load(result.library)
 
     def launch(self, launch, built) -> tuple[list[torch.Tensor], bool]:
         """The outputs, on the CPU, and whether nothing was written around them."""
