@@ -110,7 +110,7 @@ class Submission:
         found = self._admit(name, shape)
         if isinstance(found, Finding):
             return Assessment(Outcome.FAILED, (found,))
-        unclean = sampled.faults(found, kernel, task, shape, self.seed, self._locate)
+        unclean = sampled.faults(found, kernel, task, shape, self.seed, self.locate)
         if unclean:
             return self._built_otherwise(name, shape, Assessment(Outcome.FAILED, unclean))
         if self.card is None:
@@ -144,7 +144,7 @@ class Submission:
         return Counted(self.lab.id, name, str(shape), traffic, roofline.bounds(traffic, cards))
 
     def admitted(self, name: str, shape: Shape) -> Admitted | Finding:
-        """The kernel at ``shape``, ready to be compiled; or why it isn't."""
+        """The kernel as it may be run at ``shape``, or why it may not."""
         return self._admit(name, shape)
 
     def locate(self, line: Line | None) -> Location | None:
@@ -165,7 +165,7 @@ class Submission:
             return assessment
         first, *rest = assessment.findings
         line = next((found.first or found.second for found in apart if found.first or found.second), None)
-        where = self._locate(line)
+        where = self.locate(line)
         said = _(
             "the kernel built for {shape} differs from those for all other shapes in more than its sizes"
         ).format(shape=shape)
@@ -239,10 +239,6 @@ class Submission:
             usable = {shape: found for shape, found in admitted.items() if isinstance(found, Admitted)}
             self._on_card[name] = on_card.launch(self.lab, task, usable, self.seed, self.card, self.locate)
         return self._on_card[name]
-
-    def admitted(self, name: str, shape: Shape) -> Admitted | Finding:
-        """The kernel as it may be run at ``shape``, or why it may not."""
-        return self._admit(name, shape)
 
     def _known(self, name: str, shape: Shape) -> Admitted:
         found = self._admit(name, shape)
