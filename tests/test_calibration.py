@@ -30,7 +30,7 @@ from grader.judge.lab01_vector_add import VECTOR_ADD
 from grader.judge.peers import Missing, Peer
 from grader.messages import progress
 from grader.report import calibration as report
-from grader.verdict import JudgeFailed, Unavailable, Unusable
+from grader.verdict import JudgeFailed, Unavailable
 from grader.verdict.calibration import from_json, to_json
 
 CARD = Card("NVIDIA A40", 48 * 2**30, (8, 6), "GPU-aaaa")
@@ -336,7 +336,7 @@ def test_a_slip_in_the_teachers_file_is_told_before_measuring(machine, scripted)
     scripted({"die": 9, "saying": "never"})
     machine.parent.mkdir(parents=True)
     machine.write_text("x = 1\n")
-    with pytest.raises(Unusable, match="x: Extra inputs"):
+    with pytest.raises(Unavailable, match="x: Extra inputs"):
         CliRunner().invoke(app, ["calibrate", "--keep"], catch_exceptions=False)
 
 
@@ -347,6 +347,16 @@ def test_without_a_card_the_command_says_what_is_missing(monkeypatch):
         CliRunner().invoke(app, ["calibrate"], catch_exceptions=False)
     assert error.value.finding.message == f"Calibrating needs a card that can judge. {unfit.why(bare).message}"
     assert error.value.finding.advice
+
+
+@pytest.mark.gpu
+def test_a_real_card_is_below_its_datasheet_and_gets_all_rows():
+    found = calibration.calibrate(hardware.judging_card(), "the test's")
+    assert {peer.why_not for work in found.works for peer in work.peers} == {""}
+    assert len(calibration.rows(found)) == len(targets.asked())
+    assert set(found.bandwidth) == set(targets.MIXES)
+    for name, peak in found.datasheet.items():
+        assert 0.3 * peak < (found.bandwidth | found.matmul)[name] < peak
 
 
 def test_an_interrupted_calibration_leaves_nothing(scripted, tmp_path):
