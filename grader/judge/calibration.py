@@ -1,5 +1,6 @@
 """Calibrates a card: starts the worker that measures, and makes rows of targets for the card of its report."""
 
+import contextlib
 import importlib.metadata
 import time
 from dataclasses import dataclass, field, replace
@@ -145,9 +146,11 @@ def _peaks(datasheet: roofline.Peaks, measured: Measurement) -> dict[str, float]
 
 
 def _origin(driver: str, disturbed: tuple[str, ...]) -> str:
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("torch", "tilelang"))
-    text = f"measured {date.today().isoformat()}, driver {driver}, {versions}"
-    return "; ".join([text, *disturbed])
+    parts = [f"measured {date.today().isoformat()}", f"driver {driver}"]
+    for package, name in (("torch", "torch"), ("tilelang", "TileLang")):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # it may lie on a path, uninstalled
+            parts.append(f"{name} {importlib.metadata.version(package)}")
+    return "; ".join([", ".join(parts), *disturbed])
 
 
 def _environment(card: Card) -> dict[str, str]:
