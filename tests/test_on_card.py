@@ -206,7 +206,7 @@ class Workers:
         monkeypatch.setattr(on_card, "PAUSE", 0.0)
         monkeypatch.setattr(on_card, "_compile", lambda _task, shapes, *_more: {s.name: "x.so" for s in shapes})
         admitted = {shape.name: None for shape in (ONE, LARGE)}
-        return on_card.launch(LAB, TASK, admitted, "seed", H200, lambda line: None)
+        return on_card.launch(LAB, TASK, admitted, "seed", H200, ROW, lambda line: None)
 
 
 @pytest.mark.skipif(hardware.judging_card() is not None, reason="there is a card here")

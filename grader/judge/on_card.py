@@ -64,12 +64,20 @@ class Session:
 
 
 def launch(
-    lab: Lab, task: Task, admitted: Mapping[str, Admitted], seed: str, card: Card, locate: Locate
+    lab: Lab,
+    task: Task,
+    admitted: Mapping[str, Admitted],
+    seed: str,
+    card: Card,
+    target: targets.Target | None,
+    locate: Locate,
 ) -> Session:
-    """Compiles, runs and times a kernel at the shapes that were admitted."""
+    """Compiles, runs and times a kernel at the shapes that were admitted.
+
+    ``target`` (None: there is none for this card) says which peer is timed beside it, and when to measure again.
+    """
     shapes = [shape for shape in lab.kernel(task.kernel).shapes if shape.name in admitted]
     timed = next((shape for shape in shapes if shape.group is Group.TIMED), None)
-    target = None if timed is None else targets.find(lab.id, task.kernel, timed.name, card.name)
     session = Session()
     # The worker imports torch while the kernel is compiled; it has no card yet.
     with start_worker(card) as worker:

@@ -116,8 +116,7 @@ class Submission:
         if self.card is None:
             message = _("Speed is measured on a GPU. {why}").format(why=self.no_card.message)
             return Assessment(Outcome.NOT_ASSESSED, (Finding(message, self.no_card.advice),))
-        target = targets.find(self.lab.id, name, shape.name, self.card.name)
-        assessment = on_card.fast(self._session(name), task, shape, target)
+        assessment = on_card.fast(self._session(name), task, shape, self._target(name))
         return assessment if assessment.figures else self._built_otherwise(name, shape, assessment)
 
     def trace(self, name: str, shape: Shape, block: tuple[int, ...]) -> BlockTrace:
@@ -237,8 +236,15 @@ class Submission:
             task, kernel = tasks.find(self.lab.id, name), self.lab.kernel(name)
             admitted = {shape.name: self._admit(name, shape) for shape in kernel.shapes}
             usable = {shape: found for shape, found in admitted.items() if isinstance(found, Admitted)}
-            self._on_card[name] = on_card.launch(self.lab, task, usable, self.seed, self.card, self.locate)
+            self._on_card[name] = on_card.launch(
+                self.lab, task, usable, self.seed, self.card, self._target(name), self.locate
+            )
         return self._on_card[name]
+
+    def _target(self, name: str) -> targets.Target | None:
+        """What is asked of the kernel's speed on this card."""
+        (shape,) = self.lab.kernel(name).group(Group.TIMED)
+        return targets.find(self.lab.id, name, shape.name, self.card.name)
 
     def _known(self, name: str, shape: Shape) -> Admitted:
         found = self._admit(name, shape)
