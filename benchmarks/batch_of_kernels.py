@@ -138,12 +138,10 @@ def main() -> None:
     print("| kernel | points | speed, or why not | verdict on speed |\n| --- | --- | --- | --- |")
     for judged in done:
         print(line_of(judged.file.stem, judged.verdict, judged.error))
-    seconds = [check.seconds for judged in done if judged.verdict for check in judged.verdict.checks]
-    print(
-        f"\n{len(done)} kernels in {wall:.0f} s, {asked.jobs} at once; the card was held {watch.seconds:.0f} s of it",
-        end="",
-    )
-    print(f" ({watch.seconds / wall:.0%}); checks took {statistics.mean(seconds):.1f} s on average")
+    seconds = [check.seconds for one in done if one.verdict for check in one.verdict.checks]
+    print(f"\n{len(done)} kernels in {wall:.0f} s, {asked.jobs} at once.", end=" ")
+    print(f"The card was held {watch.seconds:.0f} s of it ({watch.seconds / wall:.0%});", end=" ")
+    print(f"a check took {statistics.mean(seconds):.1f} s on average")
     if asked.json:
         rows = [
             {

@@ -81,6 +81,19 @@ def test_what_the_library_refuses_is_lacking_with_its_words(monkeypatch):
         ceilings.matmul("int8", (9, 0), all_take(1.0), "cpu", (32,))
 
 
+def test_a_layout_that_the_library_refuses_leaves_the_others(monkeypatch):
+    real = torch._int_mm
+
+    def only_transposed(a, b):
+        if b.is_contiguous():
+            raise RuntimeError("no such layout")
+        return real(a, b)
+
+    monkeypatch.setattr(torch, "_int_mm", only_transposed)
+    found = ceilings.matmul("int8", (9, 0), all_take(1.0), "cpu", (32, 64))
+    assert found == pytest.approx(2 * 64**3 / 1e9)
+
+
 def test_a_size_that_has_no_room_is_left_out(monkeypatch):
     real = torch.randn
 

@@ -13,7 +13,7 @@ from grader.classroom import grade as classroom
 from grader.gpu import hardware, targets, unfit
 from grader.gpu.hardware import Card, Compiler, Driver, Gpu, Obstacle, judging_card, obstacle
 from grader.judge.submission import Submission
-from grader.verdict import Outcome, Unavailable, Unusable
+from grader.verdict import Outcome, Unavailable
 
 H200 = Card("NVIDIA H200", 140 * 2**30, (9, 0), "GPU-aaaa")
 T4 = Card("Tesla T4", 15 * 2**30, (7, 5), "GPU-bbbb")
@@ -133,7 +133,7 @@ def test_a_slip_in_the_teachers_targets_is_told_before_a_run_on_a_card(monkeypat
     on(monkeypatch, FIT)
     (tmp_path / "mine.toml").write_text("card = 3\n")
     monkeypatch.setenv(targets.FILE_VARIABLE, str(tmp_path / "mine.toml"))
-    with pytest.raises(Unusable, match=r"mine\.toml: card: Extra inputs"):
+    with pytest.raises(Unavailable, match=r"mine\.toml: card: Extra inputs"):
         autograder._must_have("auto")
     autograder._must_have("sim")
 

@@ -12,7 +12,7 @@ from grader.catalog import Group
 from grader.gpu import derived, target_file, target_writer, targets
 from grader.gpu.targets import Ceilings, Tier
 from grader.judge.tasks import TASKS
-from grader.verdict import Unusable
+from grader.verdict import Unavailable
 
 ADD = ("lab01_vector_add", "vector_add", "large")
 MATMUL = ("lab02_matmul", "matmul", "4096")
@@ -180,7 +180,7 @@ def test_a_card_that_nobody_knows_has_neither_row_nor_ceiling_and_no_peak(own):
 )
 def test_a_slip_in_a_teachers_file_is_said_with_its_place(own, text, says):
     path = own(text)
-    with pytest.raises(Unusable) as error:
+    with pytest.raises(Unavailable) as error:
         targets.find(*ADD, "NVIDIA L4")
     assert str(path) in error.value.finding.message
     assert says in error.value.finding.message
@@ -189,7 +189,7 @@ def test_a_slip_in_a_teachers_file_is_said_with_its_place(own, text, says):
 
 def test_a_named_file_must_be_there(monkeypatch, tmp_path):
     monkeypatch.setenv(targets.FILE_VARIABLE, str(tmp_path / "none.toml"))
-    with pytest.raises(Unusable, match=r"none\.toml: No such file"):
+    with pytest.raises(Unavailable, match=r"none\.toml: No such file"):
         targets.find(*ADD, "NVIDIA L4")
 
 

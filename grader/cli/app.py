@@ -7,6 +7,7 @@ from rich.console import Console
 
 from grader.cli import compiling, judging, making
 from grader.cli.benching import bench
+from grader.cli.calibrating import calibrate
 from grader.cli.demo import demo
 from grader.cli.lab import lab
 from grader.cli.rooflines import roofline
@@ -34,6 +35,7 @@ for command in (
     trace,
     roofline,
     bench,
+    calibrate,
     making.build,
     making.course,
     demo,

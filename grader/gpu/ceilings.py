@@ -152,17 +152,28 @@ def matmul(
         for size in sizes:
             try:
                 for launch in _products(dtype, size, device):
-                    launch(0)  # what can't run here fails now
-                    calls.append((size, launch))
+                    refused = _refused(launch)
+                    if refused is None:
+                        calls.append((size, launch))
+                    else:
+                        lacking = refused
             except torch.OutOfMemoryError:
-                break
-            except (RuntimeError, AttributeError) as error:
-                lacking = str(error).splitlines()[0][:200]
                 break
         if not calls:
             raise Lacking(lacking or "not enough memory")
         times = time_all([launch for _size, launch in calls])
     return max(2 * size**3 / ms / 1e9 for (size, _launch), ms in zip(calls, times, strict=True))
+
+
+def _refused(launch: Launch) -> str | None:
+    """Why a call can't run here; None if it can."""
+    try:
+        launch(0)
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, AttributeError) as error:
+        return str(error).splitlines()[0][:200]
+    return None
 
 
 def _products(dtype: str, size: int, device: str) -> Iterator[Launch]:

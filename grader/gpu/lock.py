@@ -17,8 +17,12 @@ POLL = 0.05  # seconds
 
 def path_for(card: str) -> Path:
     """The lock's file, shared by all users of the machine; ``card`` tells it from other cards (its UUID)."""
-    folder = os.environ.get("TILELAB_LOCKS") or tempfile.gettempdir()
-    return Path(folder, f"tilelab-{card}.lock")
+    return folder() / f"tilelab-{card}.lock"
+
+
+def folder() -> Path:
+    """Where the locks are: TILELAB_LOCKS, else the machine's folder for temporary files."""
+    return Path(os.environ.get("TILELAB_LOCKS") or tempfile.gettempdir())
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from grader.messages import _
-from grader.verdict import Finding, Unusable
+from grader.verdict import Finding, Unavailable
 
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -84,7 +84,7 @@ class TargetFile(_Strict):
 
 
 def read(path: Path) -> TargetFile:
-    """Raises Unusable, with the file, the row and what is wrong."""
+    """Raises Unavailable, with the file, the row and what is wrong."""
     try:
         data = tomllib.loads(path.read_text())
     except OSError as error:
@@ -107,9 +107,9 @@ def read(path: Path) -> TargetFile:
     return found
 
 
-def wrong(path: Path, *what: str) -> Unusable:
-    """The error of a file, from the large to the small."""
-    return Unusable(
+def wrong(path: Path, *what: str) -> Unavailable:
+    """The error of a file, from the large to the small. It is the teacher's, and costs no submission anything."""
+    return Unavailable(
         Finding(
             _("Targets: {path}: {what}.").format(path=path, what=": ".join(what).removesuffix(".")),
             _("Mend the file, or have 'tilelab calibrate' write a new one."),

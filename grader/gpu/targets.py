@@ -137,7 +137,7 @@ def completed(file: TargetFile) -> tuple[Target, ...]:
 def find(lab: str, kernel: str, shape: str, card: str) -> Target | None:
     """The row for a card, by the driver's name of it: the teacher's, else the package's.
 
-    Raises Unusable if the teacher's file is wrong.
+    Raises Unavailable if the teacher's file is wrong.
     """
     return next((row for row in of_card(card) if row.key == (lab, kernel, shape)), None)
 
@@ -168,7 +168,7 @@ def teachers_file() -> Path:
 
 
 def read_teachers(path: Path) -> TargetFile:
-    """A teacher's file; its rows must be about what there is. Raises Unusable, with the row and what is wrong."""
+    """A teacher's file; its rows must be about what there is. Raises Unavailable, which says what is wrong."""
     found = target_file.read(path)
     if found.asked:
         raise target_file.wrong(path, _("asked: what the labs ask stands in the package only"))

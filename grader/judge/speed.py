@@ -38,7 +38,7 @@ def figures_of(
         target=None if target is None else target.full,
         ceiling=None if target is None else target.ceiling,
         clock=timing["clock"],
-        card_state=_in_words(state),
+        card_state=in_words(state),
         origin="" if target is None else target.origin,
     )
 
@@ -115,7 +115,8 @@ def _undecided(
     return Finding(message, _("Make it a little faster, or run it again."), evidence=evidence)
 
 
-def _in_words(state: State) -> str:
+def in_words(state: State) -> str:
+    """Clock, temperature, power, and what disturbed the card."""
     if not state.samples:
         return _("state unknown: {why}").format(why="; ".join(state.unknown) or _("no samples"))
     text = _("{low}–{high} MHz, {celsius} °C, {watts:.0f} W").format(

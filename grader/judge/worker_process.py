@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grader.gpu import lock
+
 POLL = 0.01  # seconds between looks at the report
 START = 120.0  # seconds that importing may take
 CONSOLE = 4000  # characters of the console that are kept
@@ -45,6 +47,7 @@ class Worker:
         """Starts ``python -m module FOLDER PARENT``, under the command ``wrapper`` if there is one."""
         self.folder = Path(tempfile.mkdtemp(prefix="tilelab-card-"))
         own = {"TMPDIR": str(self.folder), "TILELANG_CACHE_DIR": str(self.folder / "cache")}
+        own["TILELAB_LOCKS"] = str(lock.folder())  # which are shared: not the worker's own TMPDIR
         command = [*wrapper, sys.executable, "-P", "-m", module, str(self.folder), str(os.getpid())]
         self._console = (self.folder / "console").open("w+b")
         self._process = subprocess.Popen(
