@@ -341,6 +341,47 @@ def test_a_capture_is_watched_and_its_fault_named(watched, capture, tmp_path):
     assert "outside of tile" in shown.stdout
 
 
+def test_each_tool_watches_each_shape_on_the_one_card_that_is_held(monkeypatch, tmp_path):
+    """With a tool that runs nothing and tells how it was called, and libraries that nobody loads."""
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text(
+        f"#!{sys.executable}\n"
+        "import json, os, sys\n"
+        "given = sys.argv[1:]\n"
+        "told = {'given': given, 'card': os.environ['CUDA_VISIBLE_DEVICES'],"
+        " 'apart': os.environ['PYTORCH_NO_CUDA_MEMORY_CACHING']}\n"
+        "open(given[given.index('--log-file') + 1], 'w').write(json.dumps(told))\n"
+    )
+    tool.chmod(0o700)
+    monkeypatch.setenv("TILELAB_LOCKS", str(tmp_path))
+    lab = catalog.find("lab01_vector_add")
+    (kernel,) = lab.kernels
+    source = json_of(faulty.right.get_tir(4097))
+    admitted = {name: admit(source, kernel, ODD) for name in ("odd", "tail")}
+
+    def build_all(sources, *, into, way):
+        assert way == sanitized.toolchain.NVCC  # the source's lines are then those of the log
+        assert {source.arch for source in sources.values()} == {"sm_90a"}
+        yield "odd", sanitized.compiler.Built(into / "odd.so", 1.0, False)
+        yield "tail", sanitized.compiler.NotBuilt("nvcc", "no", 1.0)
+
+    monkeypatch.setattr(sanitized.compiler, "build_all", build_all)
+    card = Card(name="a card", memory=2**34, capability=(9, 0), uuid="GPU-1")
+    refused, watched = sanitized.watch(str(tool), lab, kernel, admitted, card, "seed", tmp_path)
+    assert refused == {"tail": "no"}
+    assert set(watched) == {("odd", tool) for tool in sanitizer.TOOLS}
+    for (name, which), seen in watched.items():
+        told = json.loads(seen.log)
+        assert (seen.status, told["card"], told["apart"]) == (0, "GPU-1", "1")
+        assert told["given"][told["given"].index("--tool") + 1] == which
+        assert told["given"][-3:] == ["grader.judge.sanitize_worker", str(tmp_path), name]
+    job = json.loads((tmp_path / "job.json").read_text())
+    assert job["shapes"] == {
+        "odd": {"sizes": {"N": 4097}, "group": "tails", "library": str(tmp_path / "libraries" / "odd.so")}
+    }
+    assert (tmp_path / "tilelab-GPU-1.lock").exists()
+
+
 def test_a_tool_that_does_not_end_is_said_and_one_that_breaks_is_our_fault(watched, capture, monkeypatch):
     from grader.verdict import JudgeFailed
 
