@@ -57,6 +57,11 @@ def test_a_large_tensor_of_random_numbers_takes_hardly_any_memory():
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024  # KiB
 
 
+def test_more_than_there_is_room_for_is_no_fault_of_the_judges():
+    with pytest.raises(MemoryError):
+        repeating(torch.float32, (2**46,), torch.Generator().manual_seed(0))
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int32, torch.bool, torch.float8_e4m3fn])
 def test_it_comes_in_every_dtype(dtype):
     tensor = repeating(dtype, (3, 5), torch.Generator().manual_seed(1))

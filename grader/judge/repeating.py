@@ -4,6 +4,7 @@ For looking at a few blocks of a large kernel. Pages are copied when they are wr
 """
 
 import ctypes
+import errno
 import mmap
 import os
 from math import prod
@@ -18,7 +19,7 @@ _MAP_FIXED = 0x10  # <asm-generic/mman-common.h>; Python's mmap has no name for 
 def repeating(dtype: torch.dtype, sizes: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
     """A tensor whose elements, normal for floating dtypes and 0 or 1 for others, repeat after PERIOD bytes.
 
-    Its memory stays mapped until the process ends. Raises OSError if the system has no room for it.
+    Its memory stays mapped until the process ends. Raises MemoryError if the system has no room for it.
     """
     size = prod(sizes) * dtype.itemsize
     count = PERIOD // dtype.itemsize
@@ -63,5 +64,5 @@ def _mmap(address: int | None, size: int, reach: int, flags: int, file: int) -> 
     found = _libc.mmap(address, size, reach, flags, file, 0)
     if found == ctypes.c_void_p(-1).value:
         error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error))
+        raise (MemoryError if error == errno.ENOMEM else OSError)(error, os.strerror(error))
     return found

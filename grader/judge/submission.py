@@ -165,7 +165,7 @@ class Submission:
         here = self._known(name, shape).kernel
         others = [self._admit(name, other) for other in self._untimed(name)]
         apart = [difference(here, other.kernel) for other in others if isinstance(other, Admitted)]
-        if not assessment.findings or not apart or None in apart:
+        if assessment.outcome is not Outcome.FAILED or not assessment.findings or not apart or None in apart:
             return assessment
         first, *rest = assessment.findings
         line = next((found.first or found.second for found in apart if found.first or found.second), None)
