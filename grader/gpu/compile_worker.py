@@ -48,7 +48,8 @@ def main() -> None:
     os.dup2(2, 1)
     folder = Path(sys.argv[1])
     setup = json.loads((folder / "setup.json").read_text())
-    tools = Toolchain(Path(setup["nvcc"]), setup["release"], setup["nvrtc"] and Path(setup["nvrtc"]))
+    nvrtc = setup["nvrtc"] and Path(setup["nvrtc"])
+    tools = Toolchain(Path(setup["nvcc"]), Path(setup["home"]), setup["release"], nvrtc)
     device = DeviceCompiler(folder, tools, setup["way"])
     for headers in setup["headers"]:
         device.begin(Headers(**headers))
