@@ -31,8 +31,8 @@ def session(tmp_path, *lines: dict, ending: Ending | None = None) -> on_card.Ses
     torch.save(torch.ones(4), tmp_path / "x.pt")
     found = on_card.Session()
     for line in lines:
-        on_card._read(line, tmp_path, found)
-    on_card._end(found, ending or Ending(0, ""))
+        on_card.read(line, tmp_path, found)
+    on_card.end(found, ending or Ending(0, ""))
     return found
 
 
@@ -206,7 +206,7 @@ class Workers:
         monkeypatch.setattr(on_card, "PAUSE", 0.0)
         monkeypatch.setattr(on_card, "_compile", lambda _task, shapes, *_more: {s.name: "x.so" for s in shapes})
         admitted = {shape.name: None for shape in (ONE, LARGE)}
-        return on_card.launch(LAB, TASK, admitted, "seed", H200, lambda line: None)
+        return on_card.launch(LAB, TASK, admitted, "seed", H200, ROW, lambda line: None)
 
 
 @pytest.mark.skipif(hardware.judging_card() is not None, reason="there is a card here")
@@ -256,7 +256,7 @@ def test_what_the_compiler_refuses_is_a_problem_of_its_shape(monkeypatch):
 def test_a_compilers_words_become_the_students():
     text = json_of(vector_add.get_tir(**ONE.sizes))
     admitted = admit(text, KERNEL, ONE)
-    finding = on_card._uncompilable("Check failed: something new about buffer2", admitted, lambda line: None)
+    finding = on_card.uncompilable("Check failed: something new about buffer2", admitted, lambda line: None)
     assert "something new" in finding.message
     assert "can't compile" in finding.message
     assert finding.advice

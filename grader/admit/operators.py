@@ -60,6 +60,7 @@ TILE_OPS = {
 OPTION_TEXTS = {"prefer_instruction": frozenset({"tma", "cp_async", "sync"})}
 OPTION_LIMITS = {"batch": 4_096, "eviction_policy": 2, "memory_order": 5}
 OPTION_LIMIT = 16
+EVICT_LAST = 2  # of eviction_policy: what it keeps may outlive a flush of the cache
 
 #: Scalar functions: name -> number of arguments.
 FUNCTIONS = {
@@ -485,6 +486,12 @@ class _Operators:
             else:
                 limit = OPTION_LIMITS.get(name, OPTION_LIMIT)
                 sound = type(value) in (int, bool) and 0 <= int(value) <= limit
+            if name == "eviction_policy" and value == EVICT_LAST:
+                raise Refused(
+                    _("T.copy with eviction_policy='evict_last' is not admitted"),
+                    self.line,
+                    _("It keeps data in the card's cache when the kernel has ended. Leave it out."),
+                )
             if not sound:
                 raise Refused(_("the option '{name}' has an odd value").format(name=name), self.line)
 

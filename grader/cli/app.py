@@ -6,6 +6,7 @@ import typer
 from rich.console import Console
 
 from grader.cli import compiling, judging, making
+from grader.cli.benching import bench
 from grader.cli.demo import demo
 from grader.cli.lab import lab
 from grader.cli.rooflines import roofline
@@ -32,6 +33,7 @@ for command in (
     compiling.compile,
     trace,
     roofline,
+    bench,
     making.build,
     making.course,
     demo,

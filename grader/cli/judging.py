@@ -128,7 +128,7 @@ def grade(
     from grader.classroom.grade import grade as grade_submissions
     from grader.cli.results import print_results, results_to_json
 
-    _known(lab)
+    known(lab)
     if not json:
         typer.echo(sandbox.describe(), err=True)
     with working(_("Grading {lab} ...").format(lab=lab), quiet=json):
@@ -169,7 +169,7 @@ def _shown(console: Console, status: Status, message: str) -> Callable[[str], No
     return show
 
 
-def _known(lab_id: str) -> catalog.Lab:
+def known(lab_id: str) -> catalog.Lab:
     try:
         return catalog.find(lab_id)
     except KeyError as error:
@@ -179,7 +179,7 @@ def _known(lab_id: str) -> catalog.Lab:
 def lab_of(notebook: Path, given: str | None) -> catalog.Lab:
     """The lab of a notebook: as given, by its file's name, or by the kernel that it defines."""
     if given is not None:
-        return _known(given)
+        return known(given)
     for lab in catalog.LABS:
         if notebook.stem.startswith(lab.id):
             return lab

@@ -1,5 +1,6 @@
 """``roofline``: what a notebook's kernel moves and computes, and how fast cards could be at that."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,6 +9,7 @@ from rich.console import Console
 from grader.cli.judging import JsonOption, LabOption, NotebookArgument, lab_of, working
 from grader.cli.tracing import kernel_of, sizes_of
 from grader.messages import _
+from grader.verdict import Unusable
 
 
 def roofline(
@@ -18,6 +20,10 @@ def roofline(
         typer.Option(help="A shape of the lab, or sizes: M=512,N=512,K=512.", show_default="the lab's first"),
     ] = None,
     card: Annotated[str | None, typer.Option(help="One card only, e.g. H200.", show_default="all known")] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Draw the first card's roofline to this file (.svg or .png).", show_default=False),
+    ] = None,
     lab: LabOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -25,6 +31,7 @@ def roofline(
     from grader.capture import capture_notebook
     from grader.gpu.roofline import find
     from grader.report import roofline as report
+    from grader.report import roofline_plot
     from grader.student.rooflines import count
     from grader.student.tracing import only, shape_of
     from grader.verdict.traffic import to_json
@@ -32,8 +39,11 @@ def roofline(
     which = lab_of(notebook, lab)
     wanted = which.kernel(kernel_of(which, kernel))
     at = shape_of(wanted, sizes_of(shape))
+    # Before anything is run:
     if card is not None:
-        find(card)  # before anything is run
+        find(card)
+    if plot is not None:
+        roofline_plot.check_name(plot)
     with working(_("Counting in {notebook} ...").format(notebook=notebook.name), quiet=json):
         capture = capture_notebook(notebook, only(which, wanted.name, at))
         counted = count(capture, which, wanted.name, at, card)
@@ -41,3 +51,9 @@ def roofline(
         typer.echo(to_json(counted))
     else:
         report.show(counted, Console())
+    if plot is not None:
+        chart = report.chart(counted)
+        if chart is None:
+            raise Unusable(_("There is nothing to draw: the kernel has no operations, or no card is fit for it."))
+        roofline_plot.write(chart, plot)
+        typer.echo(_("Wrote {path}.").format(path=plot), err=json)

@@ -7,13 +7,14 @@ Roofline: an insightful visual performance model for multicore architectures, CA
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from grader.messages import _
 from grader.verdict import Unusable
+from grader.verdict.chart import Roof
 from grader.verdict.traffic import Bound, CardBounds, Traffic
 
 #: dtype of a matrix product's operands -> its tensor cores. TileLang multiplies fp32 as tf32.
@@ -117,7 +118,7 @@ def bounds(traffic: Traffic, chosen: tuple[Peaks, ...]) -> tuple[CardBounds, ...
         except Lacking as error:
             found.append(CardBounds(card.name, None, None, str(error)))
         else:
-            found.append(CardBounds(card.name, asked, distinct))
+            found.append(CardBounds(card.name, asked, distinct, roofs=roofs(card, gemm)))
     return tuple(found)
 
 
@@ -127,3 +128,17 @@ def ridge(card: Peaks, dtype: str) -> float:
     if kind not in card.tensor:
         raise Lacking(_("no tensor cores for {dtype}").format(dtype=dtype))
     return card.tensor[kind] * 1e12 / (card.memory * 1e9)
+
+
+def roofs(card: Peaks, products: Iterable[str]) -> tuple[Roof, ...]:
+    """Memory, the tensor cores for products of those dtypes (as far as the card has them), and the fp32 units."""
+    tensor = {
+        name: Roof(name, card.tensor[TENSOR_CORES[dtype]])
+        for dtype in products
+        if TENSOR_CORES.get(dtype) in card.tensor and (name := tensor_name(dtype))
+    }
+    return (Roof(_("memory"), card.memory, memory=True), *tensor.values(), Roof(_("fp32 units"), card.fp32))
+
+
+def tensor_name(dtype: str) -> str:
+    return _("{kind} tensor cores").format(kind=TENSOR_CORES[dtype])

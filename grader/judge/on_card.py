@@ -64,21 +64,29 @@ class Session:
 
 
 def launch(
-    lab: Lab, task: Task, admitted: Mapping[str, Admitted], seed: str, card: Card, locate: Locate
+    lab: Lab,
+    task: Task,
+    admitted: Mapping[str, Admitted],
+    seed: str,
+    card: Card,
+    target: targets.Target | None,
+    locate: Locate,
 ) -> Session:
-    """Compiles, runs and times a kernel at the shapes that were admitted."""
+    """Compiles, runs and times a kernel at the shapes that were admitted.
+
+    ``target`` (None: there is none for this card) says which peer is timed beside it, and when to measure again.
+    """
     shapes = [shape for shape in lab.kernel(task.kernel).shapes if shape.name in admitted]
     timed = next((shape for shape in shapes if shape.group is Group.TIMED), None)
-    target = None if timed is None else targets.find(lab.id, task.kernel, timed.name, card.name)
     session = Session()
     # The worker imports torch while the kernel is compiled; it has no card yet.
-    with _worker(card) as worker:
+    with start_worker(card) as worker:
         libraries = _compile(task, shapes, admitted, card, locate, session)
         if not libraries:
             return session
         job = _job(lab, task, shapes, libraries, seed, card, target)
-        ending = worker.run(job, lambda line: _read(line, worker.folder, session))
-        _end(session, ending)
+        ending = worker.run(job, lambda line: read(line, worker.folder, session))
+        end(session, ending)
     while timed is not None and timed.name in libraries and _undecided(session, task, timed, target):
         session.tries += 1
         progress.say(_("Too noisy to say; measuring {kernel} again.").format(kernel=task.kernel))
@@ -88,10 +96,10 @@ def launch(
     return session
 
 
-def _worker(card: Card) -> Worker:
+def start_worker(card: Card, module: str = "grader.judge.card_worker") -> Worker:
     # Whatever the numbering of cards is: the worker sees this one alone.
     only = {"CUDA_VISIBLE_DEVICES": card.uuid} if card.uuid else {}
-    return Worker("grader.judge.card_worker", only)
+    return Worker(module, only)
 
 
 def _compile(
@@ -114,7 +122,7 @@ def _compile(
         if isinstance(built, compiler.Built):
             libraries[name] = str(built.library)
         else:
-            session.problems[name] = _uncompilable(built.text, admitted[name], locate)
+            session.problems[name] = uncompilable(built.text, admitted[name], locate)
     return libraries
 
 
@@ -152,17 +160,17 @@ def _undecided(session: Session, task: Task, shape: Shape, target: targets.Targe
 def _measure_again(session: Session, job: dict[str, Any], card: Card) -> None:
     """Another measurement in a new process, with more time. What it finds replaces the last one's figures."""
     again = Session()
-    with _worker(card) as worker:
+    with start_worker(card) as worker:
         ending = worker.run(
-            job | {"seconds": SECONDS * 2 ** (session.tries - 1)}, lambda line: _read(line, worker.folder, again)
+            job | {"seconds": SECONDS * 2 ** (session.tries - 1)}, lambda line: read(line, worker.folder, again)
         )
-        _end(again, ending)
+        end(again, ending)
     session.timing, session.state, session.lacking = again.timing, again.state, again.lacking
     session.problems |= again.problems
     session.ended = session.ended or again.ended
 
 
-def _uncompilable(text: str, admitted: Admitted, locate: Locate) -> Finding:
+def uncompilable(text: str, admitted: Admitted, locate: Locate) -> Finding:
     """The compiler's words as a finding, with the student's line where one can be told."""
     explained = explain_text(text, admitted.kernel)
     places = [place for line in explained.lines if (place := locate(line)) is not None]
@@ -170,7 +178,7 @@ def _uncompilable(text: str, admitted: Admitted, locate: Locate) -> Finding:
     return Finding(explained.message, explained.advice, places[0] if places else None, evidence)
 
 
-def _read(line: dict[str, Any], folder: Path, session: Session) -> None:
+def read(line: dict[str, Any], folder: Path, session: Session) -> None:
     """One line of the worker's report."""
     match line:
         case {"ran": str(shape), "file": str(file)}:
@@ -215,7 +223,7 @@ KERNELS = (
 )
 
 
-def _end(session: Session, ending: Ending) -> None:
+def end(session: Session, ending: Ending) -> None:
     """What a worker's early end says. Raises JudgeFailed if it failed by itself: that costs no student points."""
     if session.done and ending.late is None:
         return

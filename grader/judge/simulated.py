@@ -40,12 +40,12 @@ def run(
     Raises JudgeFailed if the simulator itself has a fault: then nothing is known of the kernel.
     """
     outputs = [_shared(dtype, shape) for _inputs in inputs]
-    process, receiver = _start(_child, admitted, inputs, outputs)
+    process, receiver = start(_child, admitted, inputs, outputs)
     end = time.monotonic() + SECONDS
     results: list[Ran | Broke] = []
     try:
         for output in outputs:
-            answer = _receive(receiver, end - time.monotonic())
+            answer = receive(receiver, end - time.monotonic())
             if answer is None or isinstance(answer, _Problem | str):
                 results.append(_broke(answer, process, locate))
                 break
@@ -71,9 +71,9 @@ def birth(
     """
     output = torch.empty(shape, dtype=dtype)
     poison(output)
-    process, receiver = _start(_birth_child, admitted, inputs, output, index)
+    process, receiver = start(_birth_child, admitted, inputs, output, index)
     try:
-        answer = _receive(receiver, SECONDS)
+        answer = receive(receiver, SECONDS)
     finally:
         process.kill()
         process.join()
@@ -83,7 +83,8 @@ def birth(
     return _explain_birth(answer, locate) if isinstance(answer, simulator.Birth) else None
 
 
-def _start(target: Callable[..., None], *arguments: object) -> tuple[multiprocessing.Process, Connection]:
+def start(target: Callable[..., None], *arguments: object) -> tuple[multiprocessing.Process, Connection]:
+    """A forked process that runs ``target(sender, *arguments)``, and the end on which its messages arrive."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=target, args=(sender, *arguments), daemon=True)
@@ -109,10 +110,11 @@ def _shared(dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
     return tensor
 
 
-def _confine() -> None:
+def confine(memory: int = MEMORY) -> None:
+    """Limits a process that walks a kernel: ``memory`` bytes beyond what it has, and processor time."""
     torch.set_num_threads(1)
     used = psutil.Process().memory_info().vms
-    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+    resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
     resource.setrlimit(
         resource.RLIMIT_CPU, (int(SECONDS) + 5, int(SECONDS) + 5)
     )  # should nobody be left to stop us
@@ -121,7 +123,7 @@ def _confine() -> None:
 def _birth_child(
     sender: Connection, admitted: Admitted, inputs: Tensors, output: torch.Tensor, index: tuple[int, ...]
 ) -> None:
-    _confine()
+    confine()
     try:
         births = simulator.run(admitted.kernel, (*inputs, output), outputs=(len(inputs),), births=True).births
         sender.send(births.behind(len(inputs), index))
@@ -132,7 +134,7 @@ def _birth_child(
 
 
 def _child(sender: Connection, admitted: Admitted, inputs: list[Tensors], outputs: list[torch.Tensor]) -> None:
-    _confine()
+    confine()
     for tensors, output in zip(inputs, outputs, strict=True):
         try:
             run = simulator.run(admitted.kernel, (*tensors, output), outputs=(len(tensors),))
@@ -148,7 +150,7 @@ def _child(sender: Connection, admitted: Admitted, inputs: list[Tensors], output
             return
 
 
-def _receive(receiver: Connection, seconds: float) -> object | None:
+def receive(receiver: Connection, seconds: float) -> object | None:
     """The child's next message; None if it ended or took too long."""
     try:
         return receiver.recv() if receiver.poll(max(seconds, 0.0)) else None

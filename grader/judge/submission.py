@@ -11,7 +11,8 @@ from grader.catalog import Group, Kernel, Lab, Role, Shape
 from grader.gpu import roofline, targets
 from grader.gpu.hardware import Card
 from grader.ir.nodes import Line
-from grader.judge import on_card, replay, seeds, simulated, tasks
+from grader.ir.structure import difference
+from grader.judge import on_card, replay, sampled, seeds, simulated, tasks
 from grader.judge.comparison import compare, is_poison
 from grader.judge.outcome import Broke, Ran
 from grader.judge.task import Task, Tensors
@@ -109,11 +110,14 @@ class Submission:
         found = self._admit(name, shape)
         if isinstance(found, Finding):
             return Assessment(Outcome.FAILED, (found,))
+        unclean = sampled.faults(found, kernel, task, shape, self.seed, self.locate)
+        if unclean:
+            return self._built_otherwise(name, shape, Assessment(Outcome.FAILED, unclean))
         if self.card is None:
             message = _("Speed is measured on a GPU. {why}").format(why=self.no_card.message)
             return Assessment(Outcome.NOT_ASSESSED, (Finding(message, self.no_card.advice),))
-        target = targets.find(self.lab.id, name, shape.name, self.card.name)
-        return on_card.fast(self._session(name), task, shape, target)
+        assessment = on_card.fast(self._session(name), task, shape, self._target(name))
+        return assessment if assessment.figures else self._built_otherwise(name, shape, assessment)
 
     def trace(self, name: str, shape: Shape, block: tuple[int, ...]) -> BlockTrace:
         """What a block of the kernel does at ``shape``, step by step. Raises Unusable, with the reason."""
@@ -138,7 +142,35 @@ class Submission:
         traffic = replay.count(found, inputs, *_output(kernel, shape), self.capture)
         return Counted(self.lab.id, name, str(shape), traffic, roofline.bounds(traffic, cards))
 
+    def admitted(self, name: str, shape: Shape) -> Admitted | Finding:
+        """The kernel as it may be run at ``shape``, or why it may not."""
+        return self._admit(name, shape)
+
+    def locate(self, line: Line | None) -> Location | None:
+        """The student's line that a line of the IR is from."""
+        return None if line is None else self.capture.locate(line.file, line.number)
+
     # How they are answered
+
+    def _built_otherwise(self, name: str, shape: Shape, assessment: Assessment) -> Assessment:
+        """Says beside what is wrong at ``shape`` if the kernel there is another one than at all untimed shapes.
+
+        Such a kernel was tried nowhere else, so that its fault comes as a surprise.
+        """
+        here = self._known(name, shape).kernel
+        others = [self._admit(name, other) for other in self._untimed(name)]
+        apart = [difference(here, other.kernel) for other in others if isinstance(other, Admitted)]
+        if not assessment.findings or not apart or None in apart:
+            return assessment
+        first, *rest = assessment.findings
+        line = next((found.first or found.second for found in apart if found.first or found.second), None)
+        where = self.locate(line)
+        said = _(
+            "the kernel built for {shape} differs from those for all other shapes in more than its sizes"
+        ).format(shape=shape)
+        if where is not None:
+            said = _("{said}, from {where} on").format(said=said, where=where)
+        return replace(assessment, findings=(replace(first, evidence=(*first.evidence, said)), *rest))
 
     def _untimed(self, name: str) -> tuple[Shape, ...]:
         return tuple(shape for shape in self.lab.kernel(name).shapes if shape.group is not Group.TIMED)
@@ -179,7 +211,7 @@ class Submission:
             return None
         index = tuple(bad.nonzero()[0].tolist())
         return simulated.birth(
-            self._known(name, shape), inputs, output.dtype, tuple(output.shape), index, self._locate
+            self._known(name, shape), inputs, output.dtype, tuple(output.shape), index, self.locate
         )
 
     def _inputs(self, task: Task, family: str, shape: Shape) -> Tensors:
@@ -192,7 +224,7 @@ class Submission:
             inputs = [self._inputs(task, family, shape) for family in task.families]
             dtype, sizes = _output(kernel, shape)
             admitted = self._known(name, shape)
-            self._simulated[key] = simulated.run(admitted, inputs, dtype, sizes, self._locate)
+            self._simulated[key] = simulated.run(admitted, inputs, dtype, sizes, self.locate)
         return self._simulated[key]
 
     def _launch(self, name: str, shape: Shape) -> list[Ran | Broke]:
@@ -204,8 +236,15 @@ class Submission:
             task, kernel = tasks.find(self.lab.id, name), self.lab.kernel(name)
             admitted = {shape.name: self._admit(name, shape) for shape in kernel.shapes}
             usable = {shape: found for shape, found in admitted.items() if isinstance(found, Admitted)}
-            self._on_card[name] = on_card.launch(self.lab, task, usable, self.seed, self.card, self._locate)
+            self._on_card[name] = on_card.launch(
+                self.lab, task, usable, self.seed, self.card, self._target(name), self.locate
+            )
         return self._on_card[name]
+
+    def _target(self, name: str) -> targets.Target | None:
+        """What is asked of the kernel's speed on this card."""
+        (shape,) = self.lab.kernel(name).group(Group.TIMED)
+        return targets.find(self.lab.id, name, shape.name, self.card.name)
 
     def _known(self, name: str, shape: Shape) -> Admitted:
         found = self._admit(name, shape)
@@ -231,7 +270,7 @@ class Submission:
         try:
             return admit(trace.ir, kernel, shape, trace.options)
         except Refused as error:
-            return Finding(_("Refused: {why}.").format(why=error.message), error.advice, self._locate(error.line))
+            return Finding(_("Refused: {why}.").format(why=error.message), error.advice, self.locate(error.line))
 
     def _explain(self, trace: Trace) -> Finding:
         """A kernel that could not be traced; if it is missing, the reason may be an earlier cell's error."""
@@ -244,9 +283,6 @@ class Submission:
             )
         message = error.message if error.kind in ("Missing", "Not a kernel") else f"{error.kind}: {error.message}"
         return Finding(message, where=self.capture.locate(error.file, error.line))
-
-    def _locate(self, line: Line | None) -> Location | None:
-        return None if line is None else self.capture.locate(line.file, line.number)
 
     def _veiled(self, finding: Finding, shape: Shape) -> Finding:
         """What may be said of a hidden shape: that it is one, and which kind."""

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from grader.messages import _
 from grader.report.text import printable
+from grader.verdict.chart import Chart, Point, Role, Work
 from grader.verdict.traffic import Bound, BufferTraffic, CardBounds, Counted, Kind, Traffic
 
 
@@ -71,6 +72,22 @@ def page(counted: Counted) -> str:
         )
     parts += [f"<p>{escape(printable(sentence))}</p>" for sentence in _sentences(counted)]
     return "".join(parts) + "</div>"
+
+
+def chart(counted: Counted) -> Chart | None:
+    """The kernel's bounds below the roofs of the first card that is fit for it; None without any operation."""
+    for card in counted.cards:
+        if card.asked is not None and card.distinct is not None and card.distinct.tflops > 0:
+            bounds = ((_("if each byte comes once"), card.distinct), (_("if no cache helps"), card.asked))
+            points = tuple(
+                Point(name, _bound(bound), bound.tflops * 1e3 / bound.gbs, bound.tflops, Role.BOUND)
+                for name, bound in bounds
+            )
+            title = _("{kernel} at {shape}, on {card}").format(
+                kernel=counted.kernel, shape=counted.shape, card=card.card
+            )
+            return Chart(title, card.roofs, (Work(counted.kernel, points),))
+    return None
 
 
 # What they say

@@ -58,9 +58,9 @@ class Births:
     def behind(self, position: int, index: tuple[int, ...]) -> Birth | None:
         """The first birth in the block that wrote this element of a parameter; if there is none, in any block."""
         writers = self._writers[position]
-        block = UNWRITTEN if writers is None else int(writers[index])
+        writer = UNWRITTEN if writers is None else int(writers[index])
         for birth, number in zip(self.found, self._numbers, strict=True):
-            if number == block:
+            if number + 1 == writer:
                 return birth
         return self.found[0] if self.found else None
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from grader.ir.nodes import GLOBAL, LOCAL, VARIABLE, Buffer, Storage
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 #: What of a memory has been written: nothing (and not even poisoned yet), some of it, all of it.
 EMPTY, PARTIAL, FULL = range(3)
 
-UNWRITTEN = -1
+UNWRITTEN = 0
 SEVERAL = -(2**31)
 
 
@@ -57,10 +58,11 @@ class Memory:
     """Bytes and their shadow. ``granule`` is the size of the smallest element that any view of it has.
 
     A parameter that the kernel writes has ``writer`` instead of ``written``: for each granule the number of
-    the block that wrote it last, or -1; -2 minus that number if the write was atomic, and SEVERAL after atomic
-    writes of several blocks. One that nothing writes is FULL and has no shadow. A parameter that the kernel both
-    reads and writes has ``reader`` too: the number of the block that read it, -1, or SEVERAL. Memory that isn't
-    ``checked`` never has any of these: once it is poisoned, it counts as written.
+    the block that wrote it last, counted from 1, or UNWRITTEN; minus that number if the write was atomic, and
+    SEVERAL after atomic writes of several blocks. One that nothing writes is FULL and has no shadow. A
+    parameter that the kernel both reads and writes has ``reader`` too: the number of the block that read it,
+    -1, or SEVERAL. Memory that isn't ``checked`` never has any of these: once it is poisoned, it counts as
+    written.
 
     Nothing orders the blocks of a kernel, so an element that one block writes is no other block's to touch. It is
     a race between blocks to write what another one has written (unless both do it atomically), to read what
@@ -97,7 +99,8 @@ class Memory:
 
     def track_blocks(self, *, holds_input: bool, readers: bool) -> None:
         count = self.data.numel() // self.granule
-        self.writer = torch.full((count,), UNWRITTEN, dtype=torch.int32)
+        # The system makes zeroed memory when it is touched: a few blocks of a large kernel touch little of it.
+        self.writer = torch.from_numpy(np.zeros(count, dtype=np.int32))
         if readers:
             self.reader = torch.full((count,), -1, dtype=torch.int32)
         self.holds_input = holds_input
@@ -205,10 +208,10 @@ class Array:
         owner = (self._shadow if isinstance(where, Window) else self._shadow_at)(writer, where)
         if not owner.numel() or (int(owner.max()) == UNWRITTEN and int(owner.min()) == UNWRITTEN):
             return None
-        block = _like(block, owner)
+        mine = _like(block, owner) + 1
         if atomic:
-            return self._join((owner >= 0) & (owner != block))
-        return self._join((owner != UNWRITTEN) & (owner != block) & (owner != -2 - block))
+            return self._join((owner > UNWRITTEN) & (owner != mine))
+        return self._join((owner != UNWRITTEN) & (owner != mine) & (owner != -mine))
 
     def read_elsewhere(self, where: "Window | torch.Tensor", block: int) -> torch.Tensor | None:
         """True where another block has read. None if no block can have."""
@@ -247,13 +250,13 @@ class Array:
                 mine = _after_update(owner, block)
                 owner.copy_(mine if mask is None else torch.where(self._spread(mask), mine, owner))
                 return
-            block = _like(block, owner)
-            if mask is None and isinstance(block, int):
-                owner.fill_(block)
+            mine = _like(block, owner) + 1
+            if mask is None and isinstance(mine, int):
+                owner.fill_(mine)
             elif mask is None:
-                owner.copy_(block)
+                owner.copy_(mine)
             else:
-                owner.copy_(torch.where(self._spread(mask), block, owner))
+                owner.copy_(torch.where(self._spread(mask), mine, owner))
             return
         if mask is None and self.covers and window.count == self.count:
             memory.state = FULL
@@ -282,7 +285,7 @@ class Array:
         elif atomic:
             memory.writer[index] = _after_update(memory.writer[index], block)
         else:
-            memory.writer[index] = _like(block, index)
+            memory.writer[index] = _like(block, index) + 1
 
     def prepare_write(self, window: Window, mask: torch.Tensor | None) -> None:
         """Poisons memory that is about to be written in part, so that the rest is seen to be unwritten."""
@@ -300,8 +303,9 @@ class Array:
 
 def _after_update(owner: torch.Tensor, block: int) -> torch.Tensor:
     """The writers of granules that a block updates atomically."""
-    alone = (owner == UNWRITTEN) | (owner == block) | (owner == -2 - block)
-    return torch.where(alone, -2 - block, SEVERAL).to(torch.int32)
+    mine = block + 1
+    alone = (owner == UNWRITTEN) | (owner == mine) | (owner == -mine)
+    return torch.where(alone, -mine, SEVERAL).to(torch.int32)
 
 
 def _like(block: int | torch.Tensor, owner: torch.Tensor) -> int | torch.Tensor:

@@ -1,6 +1,6 @@
 """Runs a kernel on CPU tensors, a block at a time."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import prod
@@ -20,7 +20,7 @@ from grader.simulator.observe import Observer
 from grader.simulator.prepare import prepare
 from grader.simulator.printing import Printed
 from grader.simulator.program import Program, allocate, sizes_of
-from grader.simulator.recorder import Recorder
+from grader.simulator.recorder import NoSuchBlock, Recorder
 from grader.simulator.statements import compile_statement
 from grader.simulator.traffic import traffic_of
 from grader.simulator.unwritten import find_unwritten
@@ -63,6 +63,7 @@ def run(
     batched: bool = True,
     births: bool = False,
     record: Recorder | None = None,
+    blocks: Collection[tuple[int, int, int]] | None = None,
 ) -> Run:
     """Runs ``kernel``; ``tensors`` are its parameters, written in place.
 
@@ -79,6 +80,9 @@ def run(
 
     ``births``: look where NaN and infinities come from (see Births); such a run is slower, and says nothing else.
     ``record`` is filled with the steps of one block; not both at once.
+
+    ``blocks``: run only these, (bx, by, bz), in this order. What no block writes is then no fault, ``written`` is
+    empty, and the time and memory that a run takes depend little on the size of its tensors.
     """
     if births and record is not None:
         raise ValueError("a run either looks for births or is recorded")
@@ -86,9 +90,8 @@ def run(
     try:
         with torch.no_grad():
             observer = BirthWatch() if births else record
-            return _run(
-                kernel, tensors, meter, outputs, scalars or {}, observer, checks, batched and observer is None
-            )
+            batched = batched and observer is None and blocks is None
+            return _run(kernel, tensors, meter, outputs, scalars or {}, observer, checks, batched, blocks)
     except RecursionError:
         raise OverBudget(_("the kernel is nested too deeply for the simulator"), kernel.line) from None
     except (MemoryError, RuntimeError) as error:
@@ -113,6 +116,7 @@ def _run(
     observer: Observer | None,
     checks: bool,
     batched: bool,
+    only: Collection[tuple[int, int, int]] | None,
 ) -> Run:
     if len(tensors) != len(kernel.params):
         raise ValueError(f"the kernel has {len(kernel.params)} parameters, {len(tensors)} tensors were given")
@@ -122,7 +126,7 @@ def _run(
         _slots, extents = _grid(kernel, Scope(program, dict(sizes), line=kernel.line))
         try:
             run_batched(program, sizes, tensors, extents, granules, outputs)
-            return _result(program, sizes, prod(extents), outputs, None)
+            return _result(program, sizes, prod(extents), outputs, None, whole=True)
         except NotBatched:
             meter.forget()
     program, sizes, granules = _launch(kernel, tensors, scalars, meter, checks, buffers, observer)
@@ -140,8 +144,9 @@ def _run(
     fresh = [program.memories[buffer.storage] for buffer in kernel.allocations]
     if isinstance(observer, Recorder):
         observer.begin(program, tuple(extents))
-    _blocks(extents, slots, body, fresh, state, program)
-    return _result(program, sizes, prod(extents), outputs, observer)
+    numbers = _numbers(extents) if only is None else _chosen(only, extents)
+    _blocks(numbers, slots, body, fresh, state, program)
+    return _result(program, sizes, prod(extents), outputs, observer, whole=only is None)
 
 
 def _launch(
@@ -167,8 +172,10 @@ def _result(
     blocks: int,
     outputs: Collection[int] | None,
     observer: Observer | None,
+    *,
+    whole: bool,
 ) -> Run:
-    if program.checks:
+    if program.checks and whole:
         for position in sorted(outputs or ()):
             find_unwritten(program, program.kernel.params[position])
     arrays = [program.arrays[buffer] for buffer in program.kernel.params]
@@ -176,7 +183,9 @@ def _result(
     return Run(
         faults=program.faults.all(),
         written=tuple(
-            _written(array.memory, array.shape, array.strides, array.factor) for array in arrays if program.checks
+            _written(array.memory, array.shape, array.strides, array.factor)
+            for array in arrays
+            if program.checks and whole
         ),
         read=tuple(program.counters.get("read", memory.storage) > 0 for memory in memories),
         steps=program.meter.steps,
@@ -244,23 +253,38 @@ def _reader(slot: int) -> Callable[[State], int]:
     return lambda state: state.vars[slot]
 
 
+def _numbers(extents: list[int]) -> Iterator[tuple[int, ...]]:
+    """The indices of all blocks, x first."""
+    total = prod(extents) if all(extent > 0 for extent in extents) else 0
+    for number in range(total):
+        rest, index = number, []
+        for extent in extents:
+            rest, here = divmod(rest, extent)
+            index.append(here)
+        yield tuple(index)
+
+
+def _chosen(blocks: Collection[tuple[int, int, int]], extents: list[int]) -> Iterator[tuple[int, ...]]:
+    grid = (*extents, *[1] * (3 - len(extents)))
+    for block in blocks:
+        if not all(0 <= index < extent for index, extent in zip(block, grid, strict=True)):
+            raise NoSuchBlock(block, grid)
+        yield block[: len(extents)]
+
+
 def _blocks(
-    extents: list[int],
+    indices: Iterable[tuple[int, ...]],
     slots: list[int],
     body: Callable[[State], None],
     fresh: list[Memory],
     state: State,
     program: Program,
 ) -> None:
-    total = prod(extents) if all(extent > 0 for extent in extents) else 0
-    for number in range(total):
+    for number, index in enumerate(indices):
         program.meter.spend(program.kernel.line)
         program.threads.barrier()
-        rest, index = number, []
-        for extent, slot in zip(extents, slots, strict=True):
-            rest, here = divmod(rest, extent)
+        for slot, here in zip(slots, index, strict=True):
             state.vars[slot] = here
-            index.append(here)
         state.block = (*index, *[0] * (3 - len(index)))
         state.block_number = number
         for memory in fresh:

@@ -11,6 +11,7 @@ from grader.catalog import Lab, Shape
 from grader.judge.submission import Submission
 from grader.messages import _
 from grader.report import roofline as report
+from grader.report import roofline_plot
 from grader.student.checking import cells, display_page, in_notebook, name_of, show_finding
 from grader.student.tracing import SEED, only, shape_of
 from grader.verdict import Finding, Unusable
@@ -38,7 +39,9 @@ def show_roofline(
         show_finding(error.finding)
         return
     if in_notebook():
-        display_page(report.page(counted), report.plain(counted))
+        chart = report.chart(counted)
+        drawn = "" if chart is None else roofline_plot.page(chart)
+        display_page(report.page(counted) + drawn, report.plain(counted))
     else:
         from rich.console import Console
 

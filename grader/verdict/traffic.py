@@ -19,6 +19,8 @@ from functools import cached_property
 
 from pydantic import TypeAdapter
 
+from grader.verdict.chart import Roof
+
 
 class Kind(StrEnum):
     """What an operation does. A fused multiply-add is a multiplication and an addition."""
@@ -174,13 +176,15 @@ class CardBounds:
     """A card's bound with the bytes that the kernel asks for, and with the distinct ones.
 
     The second is the roof that no launch can pass; how near to it caches bring a launch is up to the order of its
-    blocks. Both are None if the card lacks what the kernel needs, which ``lacking`` then names.
+    blocks. Both are None if the card lacks what the kernel needs, which ``lacking`` then names. ``roofs`` are the
+    card's, by its datasheet.
     """
 
     card: str
     asked: Bound | None
     distinct: Bound | None
     lacking: str = ""
+    roofs: tuple[Roof, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,90 @@
+"""``bench``: kernels on this machine's card beside every library that does the same work."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from grader import catalog
+from grader.catalog import Lab
+from grader.cli.judging import known, lab_of, working
+from grader.cli.making import ROOT
+from grader.messages import _
+from grader.verdict import Unusable
+
+
+def bench(
+    notebooks: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Notebooks of labs.", show_default="the labs' solutions, where they are"),
+    ] = None,
+    lab: Annotated[list[str] | None, typer.Option(help="A lab, may be repeated.", show_default="all")] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(help="A shape by its name, may be repeated.", show_default="those that are timed"),
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Of timing for each work, at most.")] = 10.0,
+    json: Annotated[Path | None, typer.Option(help="Write the figures here.", show_default=False)] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Write a roofline plot here (.svg or .png).", show_default=False)
+    ] = None,
+    dark: Annotated[bool, typer.Option("--dark", help="Draw the plot light on dark.")] = False,
+    again: Annotated[
+        Path | None,
+        typer.Option("--from", help="Measure nothing; show what --json has kept.", show_default=False),
+    ] = None,
+) -> None:
+    """Measure kernels on the card beside every library that does the same work: for figures, not for points."""
+    from grader.report import bench as report
+    from grader.report import roofline_plot
+    from grader.verdict import bench as verdict
+
+    if plot is not None:
+        roofline_plot.check_name(plot)
+    if again is not None:
+        if notebooks or lab or shape:
+            raise Unusable(_("--from shows a measurement as it is: name no notebooks, labs or shapes with it."))
+        measured = verdict.read(again)
+    else:
+        measured = _measured(notebooks or [], lab or [], shape or [], seconds)
+    report.show(measured, Console())
+    if json is not None:
+        json.write_text(verdict.to_json(measured) + "\n")
+        typer.echo(_("Wrote {path}.").format(path=json))
+    if plot is not None:
+        roofline_plot.write(report.chart(measured), plot, "dark" if dark else "light")
+        typer.echo(_("Wrote {path}.").format(path=plot))
+    raise typer.Exit(0 if measured.complete else 1)
+
+
+def _measured(notebooks: Sequence[Path], labs: Sequence[str], shapes: Sequence[str], seconds: float):
+    from grader.capture import capture_notebook
+    from grader.judge import bench as judge
+
+    card = judge.must_have_card()  # before anything is run
+    with _notebooks(notebooks, labs) as given, working(_("Measuring ...")):
+        works = []
+        for notebook, lab in given:
+            at = judge.chosen(lab, shapes)
+            works.append((at, capture_notebook(notebook, at)))
+        source = ", ".join(path.name for path in notebooks) or _("the labs' solutions")
+        return judge.run(works, card, source, seconds)
+
+
+@contextmanager
+def _notebooks(notebooks: Sequence[Path], labs: Sequence[str]) -> Iterator[list[tuple[Path, Lab]]]:
+    """The notebooks that are measured, with their labs; solutions are written out meanwhile."""
+    if notebooks:
+        if len(labs) > 1 or (labs and len(notebooks) > 1):
+            raise Unusable(_("With --lab, name one notebook: it says which lab that one is of."))
+        yield [(notebook, lab_of(notebook, labs[0] if labs else None)) for notebook in notebooks]
+        return
+    from grader.classroom.reference import reference_notebook
+
+    wanted = [known(name) for name in labs] or list(catalog.LABS)
+    with tempfile.TemporaryDirectory(prefix="tilelab-bench-") as folder:
+        yield [(reference_notebook(ROOT, lab, Path(folder)), lab) for lab in wanted]
