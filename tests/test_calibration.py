@@ -107,6 +107,16 @@ def test_the_best_peer_gives_the_row_and_small_differences_are_noise():
     assert from_json(to_json(found)) == found
 
 
+def test_no_ceiling_lies_below_what_a_library_reached():
+    fast = concluded(
+        matmul={"rows": [rated("cuBLAS (torch.matmul)", 130.0)], "disturbed": 0},
+        vector_add={"rows": [rated("torch.add", 590.0)], "disturbed": 0},
+    )
+    assert (fast.matmul["float16"], fast.bandwidth["add"], fast.bandwidth["copy"]) == (130.0, 590.0, 560.0)
+    slow = concluded(matmul={"rows": [{"peer": "cuBLAS (torch.matmul)", "why_not": "why"}], "disturbed": 0})
+    assert slow.matmul["float16"] == 120.0
+
+
 def test_a_peer_that_was_not_taken_is_told_and_gives_no_row():
     refused = {
         "rows": [{"peer": "torch.add", "why_not": "it is wrong"}, rated("torch.compile", 500.0)],

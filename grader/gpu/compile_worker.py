@@ -10,12 +10,13 @@ Headers are parsed (toolchain.Headers) in further forks while TileLang is import
 is anything else in this process: a precompiled header fits only where NVRTC's heap lies at the same address.
 """
 
+import contextlib
 import json
 import os
 import re
 import select
 import selectors
-import signal
+import shutil
 import subprocess
 import sys
 import time
@@ -48,7 +49,8 @@ def main() -> None:
     os.dup2(2, 1)
     folder = Path(sys.argv[1])
     setup = json.loads((folder / "setup.json").read_text())
-    tools = Toolchain(Path(setup["nvcc"]), setup["release"], setup["nvrtc"] and Path(setup["nvrtc"]))
+    nvrtc = setup["nvrtc"] and Path(setup["nvrtc"])
+    tools = Toolchain(Path(setup["nvcc"]), Path(setup["home"]), setup["release"], nvrtc)
     device = DeviceCompiler(folder, tools, setup["way"])
     for headers in setup["headers"]:
         device.begin(Headers(**headers))
@@ -58,10 +60,14 @@ def main() -> None:
 
     tvm_ffi.register_global_func("tilelang_callback_cuda_compile", device, override=True)
     server = Server(folder, device, setup["workers"], setup["seconds"], answers)
-    server.say(ready=time.monotonic() - start, notes=device.notes)
-    server.run()
-    # The libraries' threads and handlers have nothing left to do, and whatever still runs is nobody's.
-    os.killpg(0, signal.SIGKILL)
+    with contextlib.suppress(BrokenPipeError):  # nobody listens any more
+        server.say(ready=time.monotonic() - start, notes=device.notes)
+        server.run()
+    # Whoever asked was killed, or would have ended this process: what still runs is nobody's, nor are the files.
+    disposable.kill_children()
+    shutil.rmtree(folder, ignore_errors=True)
+    # The libraries' threads and handlers have nothing left to do.
+    os._exit(0)
 
 
 # -- CUDA source to machine code ----------------------------------------------------------------------------
@@ -179,24 +185,24 @@ class DeviceCompiler:
         return None
 
     def _by_nvcc(self, source: str) -> bytes:
-        file = self.folder / f"kernel-{os.getpid()}.cu"
-        cubin = file.with_suffix(".cubin")
-        file.write_text(source)
+        folder = self.folder / f"nvcc-{os.getpid()}"
+        folder.mkdir()
+        (folder / "kernel.cu").write_text(source)
         command = [str(self.tools.nvcc), *toolchain.nvcc_options(self.arch, self.options), "-w"]
         done = subprocess.run(
-            [*command, "-o", str(cubin), str(file)],
+            [*command, "-o", "kernel.cubin", "kernel.cu"],  # so named, an error is the same from run to run
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
             check=False,
-            cwd=self.folder,
+            cwd=folder,
         )
         if done.returncode != 0:
             self.refused = errors_of(done.stdout) or f"nvcc ended with status {done.returncode}"
             raise RefusedByCompiler(self.refused)
-        return cubin.read_bytes()
+        return (folder / "kernel.cubin").read_bytes()
 
 
 # -- a kernel, in a process of its own ----------------------------------------------------------------------

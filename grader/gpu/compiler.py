@@ -102,6 +102,7 @@ class Compiler:
         headers |= set() if arch is None else set(toolchain.all_headers(arch))
         setup = {
             "nvcc": str(tools.nvcc),
+            "home": str(tools.home),
             "release": tools.release,
             "nvrtc": tools.nvrtc and str(tools.nvrtc),
             "way": way,

@@ -46,5 +46,17 @@ def kill_family(number: int) -> None:
         process = psutil.Process(number)
         process.suspend()  # so that it starts nothing meanwhile
         for member in [process, *process.children(recursive=True)]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                member.kill()
+            _kill(member)
+
+
+def kill_children() -> None:
+    """Ends all that this process started, and waits for it."""
+    members = psutil.Process().children(recursive=True)
+    for member in members:
+        _kill(member)
+    psutil.wait_procs(members, timeout=5)
+
+
+def _kill(process: psutil.Process) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.kill()

@@ -116,13 +116,15 @@ def look_at_driver() -> Driver | None:
     try:
         cuda = pynvml.nvmlSystemGetCudaDriverVersion_v2()
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        whole = [handle for handle in handles if not _divided(handle)]
-        slices = {handle: tuple(_slices(handle)) for handle in handles if handle not in whole}
+        # Of a divided card CUDA sees the slices only.
+        cards = [tuple(_slices(handle)) if _divided(handle) else (_card(handle),) for handle in handles]
         return Driver(
             version=pynvml.nvmlSystemGetDriverVersion(),
             cuda=(cuda // 1000, cuda % 1000 // 10),
-            cards=tuple(card for handle in handles for card in slices.get(handle, (_card(handle),))),
-            unsliced=tuple(pynvml.nvmlDeviceGetName(handle) for handle, cards in slices.items() if not cards),
+            cards=tuple(card for group in cards for card in group),
+            unsliced=tuple(
+                pynvml.nvmlDeviceGetName(handle) for handle, group in zip(handles, cards, strict=True) if not group
+            ),
         )
     except pynvml.NVMLError as error:
         return Driver(error=str(error))
@@ -140,7 +142,7 @@ def _card(handle: object) -> Card:
 
 
 def _divided(handle: object) -> bool:
-    """Is it divided into slices (MIG)? CUDA then sees those only."""
+    """Is it divided into slices (MIG)?"""
     try:
         current, _pending = pynvml.nvmlDeviceGetMigMode(handle)
     except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound):

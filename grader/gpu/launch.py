@@ -40,7 +40,8 @@ def _runtime() -> None:
         for name in ("libtvm_runtime.so", "libtilelang.so"):
             # An installation of another form than a wheel's has them elsewhere; TileLang itself will know.
             with contextlib.suppress(OSError):
-                ctypes.CDLL(str(tilelang_folder() / "lib" / name), mode=os.RTLD_LAZY)
+                # Globally: a launcher finds the runtime's functions by name, when it first calls them.
+                ctypes.CDLL(str(tilelang_folder() / "lib" / name), mode=os.RTLD_LAZY | os.RTLD_GLOBAL)
     if _lacking():
         import tilelang  # noqa: F401
     if lacking := _lacking():

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 HEAP = 2**30  # bytes of address space: the headers of Hopper's products alone take 290 MB of it
-PCH_CREATED = 0
 
 
 class Refused(Exception):
@@ -47,29 +46,28 @@ class Nvrtc:
 
     def precompile(self, text: str, file: Path, options: Sequence[str]) -> None:
         """Writes the headers that ``text`` includes to ``file``. Raises Refused."""
-        self._compile(text, [*options, f"--create-pch={file}"], made=True)
+        log = self.log_of(text, [*options, f"--create-pch={file}"])
         if not file.exists():
-            raise Refused(f"NVRTC wrote no {file.name}")
+            raise Refused(f"NVRTC wrote no precompiled headers: {log}")
 
     def compile(self, source: str, options: Sequence[str], headers: Path | None = None) -> bytes:
         """A cubin. ``headers``: what the source begins with is taken from there. Raises Refused."""
         return self._compile(source, [*options, *([f"--use-pch={headers}"] if headers else [])])
 
-    def _compile(self, source: str, options: Sequence[str], *, made: bool = False) -> bytes:
+    def log_of(self, source: str, options: Sequence[str]) -> str:
+        """What is printed of a source: with "--ptxas-options=-v", ptxas's figures, too. Raises Refused."""
+        return self._compile(source, options, "nvrtcGetProgramLog").rstrip(b"\0").decode(errors="replace")
+
+    def _compile(self, source: str, options: Sequence[str], wanted: str = "nvrtcGetCUBIN") -> bytes:
         program = ctypes.c_void_p()
         self._call("nvrtcCreateProgram", ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None)
         try:
             given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
             if self._library.nvrtcCompileProgram(program, len(options), given) != 0:
-                raise Refused(self._text(program, "nvrtcGetProgramLog").decode(errors="replace"))
-            if made and self._library.nvrtcGetPCHCreateStatus(program) != PCH_CREATED:
-                raise Refused(self._text(program, "nvrtcGetProgramLog").decode(errors="replace"))
-            return b"" if made else self._bytes(program, "nvrtcGetCUBIN")
+                raise Refused(self._bytes(program, "nvrtcGetProgramLog").rstrip(b"\0").decode(errors="replace"))
+            return self._bytes(program, wanted)
         finally:
             self._library.nvrtcDestroyProgram(ctypes.byref(program))
-
-    def _text(self, program: ctypes.c_void_p, call: str) -> bytes:
-        return self._bytes(program, call).rstrip(b"\0")
 
     def _bytes(self, program: ctypes.c_void_p, call: str) -> bytes:
         size = ctypes.c_size_t()

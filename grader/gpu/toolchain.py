@@ -7,7 +7,9 @@ its release is nvcc's, because the headers are.
 
 import importlib.metadata
 import importlib.util
+import os
 import re
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -28,9 +30,13 @@ Options = Mapping[str, bool | int]
 
 @dataclass(frozen=True)
 class Toolchain:
-    """``nvcc`` runs; ``release`` is its full version ("13.0.88"). ``nvrtc`` is the library, None without one."""
+    """``nvcc`` runs, and CUDA's folder is ``home``; ``release`` is its full version ("13.0.88").
+
+    ``nvrtc`` is the library, None without one.
+    """
 
     nvcc: Path
+    home: Path
     release: str
     nvrtc: Path | None
 
@@ -42,8 +48,7 @@ class Toolchain:
     @property
     def includes(self) -> tuple[Path, ...]:
         """CUDA's own headers. nvcc finds them by itself."""
-        home = self.nvcc.parent.parent
-        return (home / "include", home / "include" / "cccl")
+        return (self.home / "include", self.home / "include" / "cccl")
 
 
 @cache
@@ -55,14 +60,26 @@ def find() -> Toolchain | None:
     answer, _error = ask([compiler.path, "--version"])
     found = re.search(r"\bV(\d+\.\d+\.\d+)", answer)
     release = found[1] if found else ".".join(map(str, compiler.version))
-    nvcc = Path(compiler.path).resolve()
-    return Toolchain(nvcc, release, _find_nvrtc(nvcc, compiler.version))
+    home = _home(compiler.path)
+    return Toolchain(Path(compiler.path), home, release, _find_nvrtc(home, compiler.version))
 
 
-def _find_nvrtc(nvcc: Path, version: tuple[int, int]) -> Path | None:
+def _home(nvcc: str) -> Path:
+    """CUDA's folder. nvcc knows: its own path may be a link, or a script that calls it."""
+    done = subprocess.run(
+        [nvcc, "--dryrun", "-cubin", "-x", "cu", os.devnull],
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=False,
+    )
+    found = re.search(r"^#\$ TOP=(.+)$", done.stderr, re.MULTILINE)
+    return (Path(found[1]) if found else Path(nvcc).parent.parent).resolve()
+
+
+def _find_nvrtc(home: Path, version: tuple[int, int]) -> Path | None:
     """Beside nvcc, or the wheel that torch brings if it is of the same release."""
     name = f"libnvrtc.so.{version[0]}"
-    home = nvcc.parent.parent
     for folder in ("lib64", "lib", "targets/x86_64-linux/lib", "lib/x86_64-linux-gnu"):
         if (path := home / folder / name).exists():
             return path

@@ -105,6 +105,12 @@ def conclude(card: Card, driver: str, reported: Reported, seconds: float) -> Cal
         _work(one, reported.peers.get(one.key[:2], {"rows": []}), card, origin) for one in targets.asked()
     )
     datasheet = roofline.of_driver(card.name)
+    # What a library reached with real work was reached: no ceiling lies below it.
+    for work in works:
+        ceilings_of = measured.bandwidth if work.ceiling in measured.bandwidth else measured.matmul
+        rates = [peer.rate for peer in work.peers if peer.rate is not None]
+        if work.ceiling in ceilings_of:
+            ceilings_of[work.ceiling] = max([ceilings_of[work.ceiling], *rates])
     return Calibration(
         card=card.name,
         origin=origin,
