@@ -83,9 +83,9 @@ def captures(folder: Path) -> list[Path]:
     }
     made |= {"matmul " + " ".join(map(str, tile.values())): capture_of(MATMUL, matmul, **tile) for tile in TILES}
     made |= {name: Attack(name, add(inside), Stop.CARD, "").capture() for name, inside in FAULTY.items()}
-    # The faulty ones come between the others, so that what they might leave behind would be met by some.
+    # The faulty ones come early, so that what they might leave behind would be met by the others.
     names = list(made)
-    order = [*names[:5], names[20], *names[5:12], names[21], *names[12:16], names[22], *names[16:20]]
+    order = [*names[20:], *names[:20]]
     for name in order:
         (folder / f"{name}.json").write_text(made[name].to_json())
     return [folder / f"{name}.json" for name in order]

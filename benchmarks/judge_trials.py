@@ -112,13 +112,19 @@ def main() -> None:
     parser.add_argument("--margin", type=float, default=0.03)
     parser.add_argument("--at-once", type=int, default=6, help="trials whose processes are alive together")
     parser.add_argument("--load", action="store_true")
+    parser.add_argument("--ratio", type=float, help="the kernel's, from an earlier run; else it is measured first")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     trials = Trials(asked.capture, asked.at_once)
-    first = trials.at(trials.target.peer_rate / 2, 6, "median")
-    ratio = statistics.median(trial["timing"]["ratio"] for trial in first)
+    found = {}
+    ratio = asked.ratio
+    if ratio is None:
+        found["first"] = trials.at(trials.target.peer_rate / 2, 6, "median")
+        ratio = statistics.median(trial["timing"]["ratio"] for trial in found["first"])
     rate = ratio * trials.target.peer_rate
-    found = {"first": first}
+    print(f"{trials.card.name}; {trials.lab.id}, {trials.shape}; ratio {ratio:.4f} to {trials.target.peer}")
+    print("| target | trials | passed | failed | inconclusive | ratios | median | sigma | tries | rounds |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     loads = ("products", "copies", "bursts") if asked.load else (None,)
     for number, kind in enumerate(loads):
         with load(kind) if kind else contextlib.nullcontext():
@@ -126,13 +132,9 @@ def main() -> None:
             for sign, word in ((-1, "under"), (1, "above")):
                 name = f"{asked.margin:.0%} {word}" + (f", {kind}" if kind else "")
                 found[name] = trials.at(rate * (1 + sign * asked.margin), share, name)
-    if asked.json:
-        asked.json.write_text(json.dumps(found))
-    print(f"{trials.card.name}; {trials.lab.id}, {trials.shape}; ratio {ratio:.4f} to {trials.target.peer}")
-    print("| target | trials | passed | failed | inconclusive | ratios | median | sigma | tries | rounds |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-    for name, rows in found.items():
-        print(row(name, rows))
+                print(row(name, found[name]), flush=True)
+                if asked.json:
+                    asked.json.write_text(json.dumps(found))
     seconds = [trial["seconds"] for rows in found.values() for trial in rows]
     print(f"a judgement took {statistics.median(seconds):.1f} s (median, {asked.at_once} at once)")
 

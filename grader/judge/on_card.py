@@ -28,7 +28,7 @@ from grader.messages import _, progress
 from grader.verdict import Assessment, Finding, JudgeFailed, Location, Outcome
 
 SECONDS = 8.0  # of timing, at most, the first time
-TRIES = 3  # measurements, if one is inconclusive: each may take twice as long as the last
+TRIES = 2  # measurements, if one is inconclusive: the second may take twice as long
 PAUSE = 2.0  # seconds before another try, for what disturbed it to pass
 
 Locate = Callable[[Line | None], Location | None]

@@ -80,8 +80,8 @@ def _compiled(work: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
 def _warm(launch: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
     """The launch, after a first one: what can't run here fails now, and libraries choose their kernels now."""
     try:
-        launch()
-        torch.cuda.synchronize()
+        if launch().is_cuda:
+            torch.cuda.synchronize()
     except torch.cuda.OutOfMemoryError:
         raise
     except (RuntimeError, ImportError) as error:
