@@ -12,7 +12,7 @@ from grader.gpu import state
 @pytest.fixture
 def nvml(monkeypatch):
     """A card of which the tests say what it answers."""
-    card = SimpleNamespace(mhz=1900, celsius=50, watts=600_000, reasons=0, processes={}, fails=())
+    card = SimpleNamespace(mhz=1900, celsius=50, watts=600_000, reasons=0, processes={}, open={}, fails=())
 
     def answers(name, value):
         def ask(*_arguments):
@@ -30,6 +30,7 @@ def nvml(monkeypatch):
     answers("nvmlDeviceGetCurrentClocksThrottleReasons", lambda: card.reasons)
     samples = lambda: [SimpleNamespace(pid=pid, smUtil=share) for pid, share in card.processes.items()]  # noqa: E731
     answers("nvmlDeviceGetProcessUtilization", samples)
+    answers("nvmlDeviceGetComputeRunningProcesses", lambda: [SimpleNamespace(pid=pid) for pid in card.open])
     return card
 
 
@@ -64,6 +65,14 @@ def test_in_a_container_the_busiest_is_this_one(nvml):
     nvml.processes = {700001: 60, 700002: 40}
     (other,) = seen().others
     assert "700002" in other
+
+
+@pytest.mark.parametrize(
+    ("processes", "present"), [([os.getpid()], 0), ([os.getpid(), 7], 1), ([700001, 700002, 700003], 2), ([], 0)]
+)
+def test_who_else_has_the_card_open_is_counted(nvml, processes, present):
+    nvml.open = processes
+    assert seen().present == present
 
 
 def test_what_nvml_does_not_tell_is_unknown_and_no_fault(nvml):

@@ -1,5 +1,7 @@
 """The judge's sums: bounds that hold for right kernels and catch wrong ones, and the decision on speed."""
 
+from dataclasses import replace
+
 import pytest
 import tilelang
 import tilelang.language as T
@@ -10,12 +12,13 @@ from kernels import capture_of, matmul, vector_add
 
 from grader import catalog, simulator
 from grader.catalog import Group, Shape
+from grader.gpu.state import State
 from grader.gpu.targets import Target, Tier, rows
 from grader.gpu.timing import median_interval
 from grader.judge import seeds, simulated
 from grader.judge.comparison import compare, is_poison, poison
 from grader.judge.lab02_matmul import MATMUL as MATMUL_TASK
-from grader.judge.on_card import decide
+from grader.judge.speed import decide, unquiet
 from grader.judge.submission import Submission
 from grader.judge.tasks import TASKS
 from grader.simulator import Fault, FaultKind
@@ -182,6 +185,59 @@ def test_the_tier_that_is_reached_for_sure_decides(figures, outcome, share):
     assert assessment.outcome is outcome
     if share is not None:
         assert assessment.share == share
+
+
+SHARED = ("the card was shared: process 7 (50 % of the card)",)
+
+
+@pytest.mark.parametrize(
+    ("figures", "outcome", "share"),
+    [
+        (measured(1.0), Outcome.PASSED, 1.0),
+        # The peer suffered more than the kernel: the ratio says yes, the raw figure does not.
+        (measured(1.0, achieved=800.0), Outcome.INCONCLUSIVE, None),
+        (measured(0.7), Outcome.INCONCLUSIVE, None),
+        (measured(0.3), Outcome.INCONCLUSIVE, None),
+        (measured(0.3, achieved=1501.0), Outcome.FAILED, None),
+    ],
+)
+def test_on_a_card_that_is_not_quiet_only_what_is_sure_in_spite_of_it_decides(figures, outcome, share):
+    assessment = decide(figures, TARGET, SHARED)
+    assert assessment.outcome is outcome
+    if share is not None:
+        assert assessment.share == share
+    if outcome is Outcome.INCONCLUSIVE:
+        assert SHARED[0] in assessment.findings[0].evidence
+
+
+@pytest.mark.parametrize(
+    ("target", "achieved", "outcome"),
+    [
+        (replace(TARGET, ceiling=1000.0), 1029.0, Outcome.PASSED),
+        (replace(TARGET, ceiling=1000.0), 1031.0, Outcome.FAILED),
+        (replace(TARGET, ceiling=1000.0, unit="TFLOP/s"), 1100.0, Outcome.PASSED),
+        (replace(TARGET, ceiling=None), 1499.0, Outcome.PASSED),
+    ],
+)
+def test_what_moves_more_bytes_than_the_card_can_is_impossible(target, achieved, outcome):
+    """A matrix product may beat the library's that was measured as a ceiling; moving bytes may not."""
+    assert decide(measured(1.0, achieved=achieved), target).outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "state", "quiet"),
+    [
+        (0.024, State(samples=5), True),
+        (0.05, State(samples=5), False),
+        (0.01, State(samples=5, present=1), True),
+        (0.02, State(samples=5, present=1), False),
+        (0.0, State(samples=5, others=["process 7 (50 % of the card)"]), False),
+        (0.0, State(samples=5, slowed=["too hot"]), False),
+        (0.0, State(), True),
+    ],
+)
+def test_what_counts_as_quiet(disturbed, state, quiet):
+    assert (unquiet({"disturbed": disturbed}, state) == ()) is quiet
 
 
 def test_every_target_is_sound():

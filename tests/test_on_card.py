@@ -13,6 +13,7 @@ from grader.gpu import compiler, hardware, targets
 from grader.gpu.hardware import Card, Compiler, Driver, Gpu
 from grader.gpu.state import State
 from grader.judge import on_card
+from grader.judge.card_worker import refusal
 from grader.judge.outcome import Broke, Ran
 from grader.judge.submission import Submission
 from grader.judge.tasks import find
@@ -119,6 +120,15 @@ def test_too_little_memory_for_the_judges_own_tensors_is_not_assessed(tmp_path, 
     assert assessment.outcome is Outcome.NOT_ASSESSED
     assert "free memory" in assessment.findings[0].message
     assert assessment.findings[0].advice
+
+
+def test_a_launchers_refusal_keeps_its_reason_and_an_exhausted_memory_is_said_plainly():
+    full = refusal(RuntimeError("CUDALaunch Error: CUDA_ERROR_OUT_OF_MEMORY\n grid=(262144,1,1)\n"))
+    assert "local memory" in full.message
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in full.evidence[0]
+    other = refusal(RuntimeError("CUDALaunch Error: CUDA_ERROR_INVALID_VALUE\n grid=(1,1,1)\n"))
+    assert "CUDA_ERROR_INVALID_VALUE grid=(1,1,1)" in other.message
+    assert "KeyError" in refusal(KeyError()).message
 
 
 def test_a_problem_belongs_to_its_shape(tmp_path):

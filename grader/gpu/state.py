@@ -43,7 +43,8 @@ class Sample:
 class State:
     """What was seen in a span of time. ``slowed``: reasons; ``others``: processes that used the card meanwhile.
 
-    ``unknown`` names what NVML does not tell on this machine.
+    ``present`` is how many other processes had the card open, at work or not: NVML's account of who works lags
+    behind by up to a second. ``unknown`` names what NVML does not tell on this machine.
     """
 
     sm_mhz: tuple[int, int] = (0, 0)
@@ -52,6 +53,7 @@ class State:
     samples: int = 0
     slowed: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
+    present: int = 0
     unknown: list[str] = field(default_factory=list)
 
 
@@ -74,7 +76,7 @@ class _Watcher(threading.Thread):
         self.over = threading.Event()
         self.samples: list[Sample] = []
         self.unknown: set[str] = set()
-        self.others: dict[int, int] = {}
+        self.present = 0
         self.handle = None
         self.since = 0
 
@@ -112,11 +114,18 @@ class _Watcher(threading.Thread):
             )
         )
 
+        running = ask("open by", pynvml.nvmlDeviceGetComputeRunningProcesses)
+        if running:
+            # In a container this process may have another number: one of them is it, then.
+            own = sum(process.pid == os.getpid() for process in running) or 1
+            self.present = max(self.present, len(running) - own)
+
     def stop(self, state: State) -> None:
         self.over.set()
         self.join()
         if self.handle is not None:
             self._others(state)
+        state.present = self.present
         if self.samples:
             state.samples = len(self.samples)
             state.sm_mhz = _range(sample.sm_mhz for sample in self.samples)

@@ -84,8 +84,7 @@ class _Worker:
         try:
             launch()
         except Exception as error:  # the launcher's refusal, e.g. of more shared memory than there is
-            last = str(error).strip().splitlines()[-1:] or [type(error).__name__]
-            self.problem(shape, Finding(_("The kernel can't be launched: {why}").format(why=last[0][:300])))
+            self.problem(shape, refusal(error))
             torch.cuda.synchronize()  # if the card is lost with it, this process ends here
             return False
         torch.cuda.synchronize()
@@ -160,6 +159,19 @@ class _Worker:
     def decided(self, low: float, high: float) -> bool:
         """Is no threshold within the interval of the ratio? While one is, it pays to go on."""
         return not any(low < threshold <= high for threshold in self.job["thresholds"])
+
+
+def refusal(error: Exception) -> Finding:
+    """Why a launcher refused, in plain words where it is known."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    words = " ".join(lines) or type(error).__name__
+    if "OUT_OF_MEMORY" in words:
+        return Finding(
+            _("The kernel can't be launched: the card has no memory left for its threads' local memory."),
+            _("What T.alloc_local and fragments hold is needed for every thread at once: make them smaller."),
+            evidence=(words[:300],),
+        )
+    return Finding(_("The kernel can't be launched: {why}").format(why=words[:300]))
 
 
 class _Wrong(Exception):

@@ -13,6 +13,8 @@ from grader.verdict import Assessment, Figures, Finding, Outcome
 #: The share of delayed launches up to which a card counts as quiet. 0.016 was seen on an idle H200, 0.07 on
 #: one that another process kept busy.
 QUIET = 0.04
+#: The same while another process has the card open.
+QUIET_IF_OPEN = 0.015
 #: Of the ratio, added on both sides of its interval: what differs from process to process (where memory lies).
 BETWEEN_RUNS = 0.002
 #: A measured ceiling is itself a measurement: what is above it by less than this is possible.
@@ -47,10 +49,11 @@ def unquiet(timing: Mapping[str, Any], state: State) -> tuple[str, ...]:
     """What disturbed the measurement; nothing on a quiet card."""
     reasons = [_("the card was slowed down: {reason}").format(reason=reason) for reason in state.slowed]
     reasons += [_("the card was shared: {other}").format(other=other) for other in state.others]
-    if not reasons and timing["disturbed"] > QUIET:
-        reasons.append(
-            _("{share:.0%} of the launches were delayed by something else").format(share=timing["disturbed"])
-        )
+    if not reasons and timing["disturbed"] > (QUIET_IF_OPEN if state.present else QUIET):
+        text = _("{share:.1%} of the launches were delayed by something else")
+        if state.present:
+            text = _("{share:.1%} of the launches were delayed, and another process has the card open")
+        reasons.append(text.format(share=timing["disturbed"]))
     return tuple(reasons)
 
 
