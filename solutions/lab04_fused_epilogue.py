@@ -152,7 +152,9 @@ for low, high in ((0, 4), (-1, 0), (-2, -1), (-3, -2), (-4, -3)):
     early = torch.nn.functional.gelu(z.half().float(), approximate="tanh").half()
     late = torch.nn.functional.gelu(z, approximate="tanh").half()
     other = (z / (1 + torch.exp2(z * (C1 + C3 * z * z)))).half()
-    print(f"{low:3} and {high:2} {error(early, exact):18.2f} {error(late, exact):15.2f} {error(other, exact):16.2f}")
+    print(
+        f"{low:3} and {high:2} {error(early, exact):18.2f} {error(late, exact):15.2f} {error(other, exact):16.2f}"
+    )
 
 # %% [markdown] tags=["lang-en"]
 # Rounding `z` early costs most where `z` is negative: GELU comes close to 0 there while `z` doesn't, so an error that

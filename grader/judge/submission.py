@@ -122,8 +122,11 @@ class Submission:
         lacking: list[Finding] = []
         within: list[Finding] = []
         for shape in self.lab.kernel(name).group(group):
+            refused = self._admit(name, shape)
+            if isinstance(refused, Finding):
+                return Assessment(Outcome.FAILED, (self._veiled(refused, shape),))
             wrong = self._wrong_at(name, shape, self._simulate)
-            if isinstance(wrong, Broke):
+            if isinstance(wrong, Broke) and wrong.missing:
                 lacking.append(self._veiled(wrong.finding, shape))
                 continue
             if wrong is not None:
