@@ -8,9 +8,11 @@ from rich.console import Console
 from grader.cli import compiling, judging, making
 from grader.cli.benching import bench
 from grader.cli.calibrating import calibrate
+from grader.cli.cheatsheet import cheatsheet
 from grader.cli.demo import demo
 from grader.cli.lab import lab
 from grader.cli.rooflines import roofline
+from grader.cli.touring import tour
 from grader.cli.tracing import trace
 from grader.doctor.command import doctor
 from grader.messages import _
@@ -35,6 +37,8 @@ for command in (
     trace,
     roofline,
     bench,
+    tour,
+    cheatsheet,
     calibrate,
     making.build,
     making.course,
