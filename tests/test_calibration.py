@@ -137,7 +137,7 @@ def test_a_peer_that_was_not_taken_is_told_and_gives_no_row():
     [
         ({"state": replace(QUIET, slowed=["too hot (driver)"])}, "too hot (driver)"),
         ({"state": replace(QUIET, others=["process 7 (30 % of the card)"])}, "process 7"),
-        ({"matmul": MATMUL | {"disturbed": 0.3}}, "30% of the launches"),
+        ({"matmul": MATMUL | {"disturbed": 0.3}}, "30.0% of the launches"),
     ],
 )
 def test_on_a_card_that_was_not_quiet_figures_are_not_to_be_trusted(changes, says):
