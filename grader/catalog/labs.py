@@ -52,4 +52,30 @@ MATMUL = Lab(
     ),
 )
 
-LABS: tuple[Lab, ...] = (VECTOR_ADD, MATMUL)
+FUSED_EPILOGUE = Lab(
+    id="lab04_fused_epilogue",
+    title="Fused epilogue: bias and GELU in the accumulator",
+    version=1,
+    kernels=(
+        Kernel(
+            name="gemm_bias_gelu",
+            arguments=("M", "N", "K"),
+            parameters=(
+                Parameter("A", "float16", ("M", "K")),
+                Parameter("B", "float16", ("K", "N")),
+                Parameter("bias", "float16", ("N",)),
+                Parameter("C", "float16", ("M", "N"), Role.OUT),
+            ),
+            shapes=(
+                Shape("square", {"M": 256, "N": 256, "K": 256}, Group.TILES),
+                Shape("short K", {"M": 256, "N": 512, "K": 64}, Group.TILES),
+                Shape("long K", {"M": 128, "N": 256, "K": 1024}, Group.TILES),
+                Shape("tail", {"M": 200, "N": 328, "K": 136}, Group.TAILS),
+                Shape("small", {"M": 8, "N": 24, "K": 40}, Group.TAILS),
+                Shape("4096", {"M": 4096, "N": 4096, "K": 4096}, Group.TIMED),
+            ),
+        ),
+    ),
+)
+
+LABS: tuple[Lab, ...] = (VECTOR_ADD, MATMUL, FUSED_EPILOGUE)

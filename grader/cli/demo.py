@@ -24,6 +24,7 @@ Change = Callable[[str], str]
 WRONG = {
     "lab01_vector_add": ("if index < N:", "if index <= N:"),
     "lab02_matmul": ("T.Pipelined(T.ceildiv(K, block_K)", "T.Pipelined(K // block_K"),
+    "lab04_fused_epilogue": ("z = C_tile[i, j] + bias_tile[j]", "z = C_tile[i, j] + bias_tile[i]"),
 }
 
 #: A cell that a hostile student adds, by lab.
@@ -48,6 +49,13 @@ except sqlite3.Error:
     pass
 os._exit(0)
 """,
+    "lab04_fused_epilogue": """
+import torch
+
+@tilelang.jit(out_idx=[-1])
+def gemm_bias_gelu(M, N, K):
+    return lambda A, B, bias: torch.nn.functional.gelu(torch.addmm(bias, A, B), approximate="tanh")
+""",
 }
 
 #: (points, of assessed) on the simulator for each kind of notebook, by lab. What is refused, or can't be judged,
@@ -55,6 +63,7 @@ os._exit(0)
 EXPECTED = {
     "lab01_vector_add": {"solution": (70, 70), "skeleton": (5, 70), "wrong": (50, 70), "hostile": (0, 100)},
     "lab02_matmul": {"solution": (60, 60), "skeleton": (5, 60), "wrong": (40, 60), "hostile": (0, 100)},
+    "lab04_fused_epilogue": {"solution": (60, 60), "skeleton": (5, 60), "wrong": (5, 60), "hostile": (0, 100)},
 }
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from grader.catalog import Shape
+from grader.judge.allowance import Allowance
 from grader.judge.peers import Peer, Tensors
 
 
@@ -35,6 +36,7 @@ class Task:
     ``peers`` are library calls that do the same work; the card's target says which is the best there.
     The first family is the one that is timed. ``unit`` is "GB/s" for memory-bound work, else "TFLOP/s";
     ``ceiling`` names what bounds it: "add" (two reads a write), "copy" (one), or the dtype of a matrix product.
+    ``allowance``, where a lab asks for it, is the most that may be moved at a shape (``Submission.lean``).
     """
 
     kernel: str
@@ -46,6 +48,7 @@ class Task:
     work: Callable[[Shape], Work]
     unit: str
     ceiling: str
+    allowance: Callable[[Shape], Allowance] | None = None
 
     def rate(self, shape: Shape, milliseconds: float) -> float:
         """Work over time, in ``unit``."""

@@ -108,6 +108,10 @@ def gelu(z: torch.Tensor, error: torch.Tensor, dtype: torch.dtype) -> torch.Tens
     By Taylor's theorem z's error is multiplied by |f′(z)|, and by half of max |f″| < 1 once more. The evaluation
     adds: six roundings in v, whose terms have one sign; those of tanh and of 1 + tanh, whose cancellation leaves
     an absolute error; and two products.
+
+    Which form is evaluated is left open: the other is z σ with σ = ½ (1 + tanh v) = 1/(1 + e), e = exp(−2v). There
+    v is scaled by log₂e (two roundings more) for exp2; an error d of e, relative to it, is one of (1 − σ) d in σ;
+    and the sum, its reciprocal and the product are rounded.
     """
     inner = math.sqrt(2 / math.pi)
     v = inner * (z + 0.044715 * z**3)
@@ -116,5 +120,7 @@ def gelu(z: torch.Tensor, error: torch.Tensor, dtype: torch.dtype) -> torch.Tens
     slope = 0.5 * (1 + tanh) + 0.5 * z * bend * inner * (1 + 3 * 0.044715 * z**2)
     exact = 0.5 * z * (1 + tanh)
     within = 6 * _U * v.abs() * bend + _FUNCTION * tanh.abs() + _U * (1 + tanh)
-    evaluation = 0.5 * z.abs() * within + 2 * _U * exact.abs() + _FLUSHED
+    by_tanh = 0.5 * z.abs() * within + 2 * _U * exact.abs()
+    by_exp = exact.abs() * (0.5 * (1 - tanh) * (16 * _U * v.abs() + _FUNCTION) + 2 * _U + _FUNCTION)
+    evaluation = torch.maximum(by_tanh, by_exp) + _FLUSHED * (1 + z.abs())
     return rounded(exact, slope.abs() * error + 0.5 * error**2 + evaluation, dtype)

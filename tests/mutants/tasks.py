@@ -13,6 +13,7 @@ import torch
 from grader.catalog import Group, Kernel, Parameter, Role, Shape
 from grader.judge import tolerance
 from grader.judge.lab02_matmul import MATMUL as MATMUL_TASK
+from grader.judge.lab04_fused_epilogue import GEMM_BIAS_GELU
 from grader.judge.task import Tensors
 from mutants import references
 
@@ -109,37 +110,10 @@ MATMUL = Task(
 # Linear layer with GELU
 
 
-def _linear_inputs(family: str, shape: Shape, generator: torch.Generator) -> Tensors:
-    m, n, k = (shape.sizes[name] for name in "MNK")
-    draw = _Draw(generator)
-    x, w, bias = draw.normal(m, k), draw.normal(n, k) / math.sqrt(k), draw.normal(n)
-    match family:
-        case "normal":
-            pass
-        case "wide":
-            w, bias = w * 4, bias * 2
-        case "one-hot":
-            # Every z is one weight, from −6 to 6, and a small bias: GELU itself is what shows.
-            x, w, bias = draw.one_hot(m, k), draw.uniform(n, k) * 12 - 6, bias / 16
-        case "cancelling":
-            half = k // 2
-            x = x * 8
-            x[:, half : 2 * half] = -x[:, :half]
-            w[:, half : 2 * half] = w[:, :half] * (1 + 2.0**-7)
-        case "large":
-            x, w = x.abs() * 4, w * math.sqrt(k) * 8
-        case "bias":
-            # What doesn't come from the bias is small beside it.
-            w, bias = w / 64, torch.linspace(-4, 4, n)
-        case _:
-            raise ValueError(f"no family {family!r}")
-    return x.half(), w.half(), bias.half()
-
-
-def _linear(inputs: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
-    x, w, bias = (tensor.double() for tensor in inputs)
-    magnitude = x.abs() @ w.abs().T + bias.abs()
-    return x @ w.T + bias, tolerance.accumulated(magnitude, terms=x.shape[1] + 1)
+def _transposed(inputs: Tensors) -> Tensors:
+    """The lab's B (K, N) as the linear layer's W (N, K), and back."""
+    x, w, bias = inputs
+    return x, w.T.contiguous(), bias
 
 
 LINEAR_GELU = Task(
@@ -151,10 +125,10 @@ LINEAR_GELU = Task(
         _shape("long K", Group.TILES, M=32, N=32, K=512),
     ),
     make=references.linear_gelu,
-    families=("normal", "one-hot", "wide", "cancelling", "large", "bias"),
-    inputs=_linear_inputs,
-    reference=lambda inputs: torch.nn.functional.gelu(_linear(inputs)[0], approximate="tanh"),
-    bound=lambda inputs, reference: tolerance.gelu(*_linear(inputs), torch.float16),
+    families=GEMM_BIAS_GELU.families,
+    inputs=lambda *drawn: _transposed(GEMM_BIAS_GELU.inputs(*drawn)),
+    reference=lambda inputs: GEMM_BIAS_GELU.reference(_transposed(inputs)),
+    bound=lambda inputs, reference: GEMM_BIAS_GELU.bound(_transposed(inputs), reference),
     evaluate=lambda inputs: torch.nn.functional.gelu(
         _backwards(inputs[0], inputs[1].T) + inputs[2].float(), approximate="tanh"
     ).half(),

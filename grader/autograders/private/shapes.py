@@ -17,4 +17,11 @@ FURTHER: dict[str, dict[str, tuple[Shape, ...]]] = {
             Shape("further small", {"M": 16, "N": 8, "K": 8}, Group.TAILS, hidden=True),
         ),
     },
+    "lab04_fused_epilogue": {
+        "gemm_bias_gelu": (
+            Shape("further tiles", {"M": 384, "N": 256, "K": 192}, Group.TILES, hidden=True),
+            Shape("further tail", {"M": 136, "N": 264, "K": 72}, Group.TAILS, hidden=True),
+            Shape("further small", {"M": 16, "N": 8, "K": 8}, Group.TAILS, hidden=True),
+        ),
+    },
 }
