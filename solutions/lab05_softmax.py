@@ -150,7 +150,7 @@ def softmax(M, N, rows=1, threads=128):
 check(softmax, "right")
 
 # %% [markdown] tags=["lang-en"]
-# **What the judge tries.** Scores around 10 000 and around -10 000; rows where half of the scores and more are -∞,
+# **What the judge tries.** Scores around 10 000 and around -10 000; rows where more than half of the scores are -∞,
 # as a *mask* makes them; rows of one value; rows where one weight is nearly 1; rising and falling rows; rows of 1, 3
 # or 2049 elements.
 #

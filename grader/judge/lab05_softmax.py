@@ -27,16 +27,18 @@ def _inputs(family: str, shape: Shape, generator: torch.Generator) -> Tensors:
         case "normal":
             pass
         case "large":
-            # Without the maximum, exp overflows in one row and is 0 everywhere in the next.
-            x = 3 * x + torch.where(even, 1e4, -1e4)
+            # Without the maximum, exp overflows in one row and is 0 everywhere in the next. The bound grows with
+            # the scores and with the number of tiles: in long rows 1e4 would leave little that is wrong.
+            level = 1e4 if n <= 8192 else 1e3
+            x = 3 * x + torch.where(even, level, -level)
         case "masked":
             # A third of the columns, and all of the first tiles. One score is left in any case.
             x[torch.rand(m, n, generator=generator, device=device) < 1 / 3] = -math.inf
             x[:, : n // 2] = -math.inf
             x[:, -1] = 0.0
         case "ascending":
-            # In even rows each tile brings a new maximum, in odd ones only the first does. From one tile to another the
-            # scores differ by more than exp can hold.
+            # In even rows each tile brings a new maximum, in odd ones only the first does. Between the first and
+            # the last tile the scores differ by more than exp can hold.
             ramp = torch.linspace(-150, 150, n, device=device)
             x = x + torch.where(even, ramp, -ramp)
         case "constant":
@@ -63,8 +65,8 @@ def _bound(inputs: Tensors, reference: torch.Tensor) -> torch.Tensor:
 def _work(shape: Shape) -> Work:
     """Each element read once and written once.
 
-    That is all that DRAM must move even where a kernel reads a row twice, if the caches hold it meanwhile. A kernel
-    that finds nothing there moves half as much again: 2/3 of a copy's rate is its best.
+    That is all that DRAM must move even where a kernel reads a row twice, if the caches hold it meanwhile. A
+    kernel that finds nothing there moves half as much again: 2/3 of a copy's rate is its best.
 
     Operations: a comparison, a difference, exp, a sum, a division.
     """

@@ -37,7 +37,7 @@ _U = UNIT[torch.float32]
 _FUNCTION = FUNCTION_ULPS * 2 * _U
 #: What the functions above may flush to zero.
 _FLUSHED = 2.0**-126
-#: The shortest tile of an online softmax, if nothing else is known: the depth of a tensor core's product of halves.
+#: The shortest tile of an online softmax, if no other is told: the depth of a tensor core's product of halves.
 _TILE = 16
 
 
@@ -48,8 +48,8 @@ def exponentials(scores: torch.Tensor, error: torch.Tensor | float, tile: int = 
     least exact one, the scaling, the products, their difference and log₂e itself are off by u(|s| + |m|) each at
     most, and |m| is at most the largest |s| of the row; an error d of the exponent is a factor of exp(d).
 
-    An online softmax multiplies what it has so far by exp(m − m'), once for each tile of ``tile`` or more. With fused
-    multiply-adds one of the two products is rounded and the other isn't: u|m| each time, even if m = m'. The
+    An online softmax multiplies what it has so far by exp(m − m'), once for each ``tile`` scores or more. With
+    fused multiply-adds one of the two products is rounded and the other isn't: u|m| each time, even if m = m'. The
     differences and log₂e add u|m − m'|, and as m only rises, all of these together at most twice the largest |s|.
     Where a score is −∞, exp is 0 exactly.
     """

@@ -24,8 +24,8 @@ FURTHER: dict[str, dict[str, tuple[Shape, ...]]] = {
             Shape("further small", {"M": 3, "N": 7}, Group.TAILS, hidden=True),
         ),
         "online_softmax": (
-            Shape("further tiles", {"M": 3, "N": 49_152}, Group.TILES, hidden=True),
-            Shape("further tail", {"M": 7, "N": 24_577}, Group.TAILS, hidden=True),
+            Shape("further tiles", {"M": 2, "N": 40_960}, Group.TILES, hidden=True),
+            Shape("further tail", {"M": 3, "N": 12_289}, Group.TAILS, hidden=True),
             Shape("further small", {"M": 2, "N": 5}, Group.TAILS, hidden=True),
         ),
     },
