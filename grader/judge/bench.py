@@ -160,7 +160,7 @@ def _measure(job: _Job, library: str, card: Card, seconds: float) -> Row:
     names = ", ".join(peer.name for peer in job.task.peers)
 
     def read(line: dict[str, Any]) -> None:
-        if "measured" in line or "wrong" in line:
+        if "measured" in line or "problem" in line:
             told.append(line)
         elif line.get("phase") == "timing":
             session.phase = "timing"
@@ -196,9 +196,8 @@ def _told(job: _Job, card: Card, session: on_card.Session, told: Sequence[dict[s
     """The row that a worker's report makes."""
     for line in told:
         match line:
-            case {"wrong": dict(wrong)}:
-                finding = Finding(wrong["message"], wrong["advice"], evidence=tuple(wrong["evidence"]))
-                return _row(job, Trouble.WRONG, finding)
+            case {"problem": dict(found), "ran_wrong": bool(ran)}:
+                return _row(job, Trouble.WRONG if ran else Trouble.FAILED, on_card.finding_of(found))
     if session.ended is not None:
         return _row(job, Trouble.FAILED, session.ended)
     if session.lacking is not None:
