@@ -53,7 +53,7 @@ class Card:
         monkeypatch.setattr(
             timing._Loop, "_batch_by_events", lambda loop, rounds: self.run(loop, rounds, "events")
         )
-        monkeypatch.setattr(timing._Loop, "_batch_by_cupti", lambda loop, n: self.by_cupti(loop, n))
+        monkeypatch.setattr(timing._Loop, "_batch_by_cupti", lambda loop, n: self.by_cupti(loop, n))  # noqa: PLW0108  to be bound
 
     def run(self, loop, rounds, by):
         self.by.append(by)

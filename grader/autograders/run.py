@@ -15,7 +15,7 @@ from grader import catalog, verdict
 from grader.autograders.official import extended, read_rows
 from grader.autograders.table import PointRow
 from grader.capture.format import Capture
-from grader.gpu import hardware, targets, unfit
+from grader.gpu import disposable, hardware, lock, targets, unfit
 from grader.messages import _, progress
 from grader.verdict import Finding, JudgeFailed, Unavailable, Unusable, Verdict
 
@@ -59,7 +59,7 @@ def judge_capture(
         from grader.autograders.private.seeds import seed_for
 
         seed = seed_for(capture.sha256)
-    with tempfile.TemporaryDirectory(prefix="tilelab-judge-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tilelab-judge-", ignore_cleanup_errors=True) as folder:
         captured, table, result = (Path(folder, f"{name}.json") for name in ("capture", "points", "verdict"))
         captured.write_text(capture.to_json())
         options = ["--capture-file", str(captured), "--device", device]
@@ -163,20 +163,38 @@ def _pytest(
     environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     if seed is not None:
         environment["TILELAB_SEED"] = seed
-    try:
-        with progress.handed_up() as pipe:
-            return subprocess.run(
-                [*command, *options],
-                cwd=folder,
-                env=environment | {progress.VARIABLE: str(pipe)},
-                pass_fds=(pipe,),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                timeout=SECONDS,
-                check=False,
-            )
-    except subprocess.TimeoutExpired:
-        raise JudgeFailed(f"the autograder did not end within {SECONDS} s") from None
+    # Whatever becomes of that process, what it and its own leave in temporary folders goes with this one.
+    environment |= {"TMPDIR": folder, "TILELAB_LOCKS": str(lock.folder().absolute())} | _from_anywhere()
+    with (
+        progress.handed_up() as pipe,
+        subprocess.Popen(
+            [*command, *options],
+            cwd=folder,
+            env=environment | {progress.VARIABLE: str(pipe)},
+            pass_fds=(pipe,),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process,
+    ):
+        try:
+            printed, _nothing = process.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            disposable.kill_family(process.pid)
+            raise JudgeFailed(f"the autograder did not end within {SECONDS} s") from None
+        except BaseException:
+            disposable.kill_family(process.pid)
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, printed)
+
+
+def _from_anywhere() -> dict[str, str]:
+    """Settings that name files: they mean the same in another folder."""
+    names = ("TILELAB_TARGETS", "TILELAB_CACHE", "TILELAB_SECRET", "CUDA_HOME", "CUDA_PATH", "PYTHONPATH")
+    return {
+        name: os.pathsep.join(os.path.abspath(path) if path else path for path in value.split(os.pathsep))
+        for name in names
+        if (value := os.environ.get(name))
+    }

@@ -185,8 +185,7 @@ class Compiler:
     def _fail(self) -> None:
         disposable.kill_group(self._process.pid)
         status = self._process.wait()
-        self._console.seek(max(0, self._console.seek(0, os.SEEK_END) - 4000))
-        console = self._console.read().decode(errors="replace")
+        console = disposable.last_words(self._console, 4000)
         raise JudgeFailed(f"the compiler's process ended (status {status}):\n{console}")
 
     def _listen(self) -> None:

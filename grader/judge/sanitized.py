@@ -10,7 +10,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from grader.capture.format import Capture
 from grader.catalog import Group, Kernel, Lab, Shape
 from grader.gpu import compiler, hardware, lock, sanitizer, toolchain, unfit
 from grader.gpu.architectures import architecture
+from grader.gpu.disposable import waiting_threads
 from grader.gpu.generated import Generated
 from grader.gpu.hardware import Card
 from grader.gpu.lowering import Job, Lowered, lower_all
@@ -105,7 +105,7 @@ def watch(
 
     # The tools don't mind one another, but a measurement would mind them.
     busy = _("The card is busy with another measurement; waiting for it.")
-    with lock.held(lock.path_for(card.uuid), lambda: progress.say(busy)), ThreadPoolExecutor(AT_ONCE) as pool:
+    with lock.held(lock.path_for(card.uuid), lambda: progress.say(busy)), waiting_threads(AT_ONCE) as pool:
         return refused, dict(zip(runs, pool.map(one, runs), strict=True))
 
 
