@@ -17,7 +17,7 @@ from grader.autograders.table import PointRow
 from grader.capture.format import Capture
 from grader.gpu import disposable, hardware, lock, targets, unfit
 from grader.messages import _, progress
-from grader.verdict import Finding, JudgeFailed, Unavailable, Unusable, Verdict
+from grader.verdict import Finding, JudgeFailed, Unusable, Verdict
 
 #: For one submission, waiting for the card included: what is slow in it has limits of its own.
 SECONDS = 3600
@@ -32,7 +32,7 @@ def judge_notebook(
     """
     from grader.capture.run import capture_notebook
 
-    _must_have(device)
+    must_have(device)
     lab = catalog.find(lab_id)
     capture = capture_notebook(notebook, extended(lab) if official_run else lab)
     return judge_capture(capture, device=device, official_run=official_run, seed=seed)
@@ -52,7 +52,7 @@ def judge_capture(
     a local run uses one that is always the same, an official run the course's secret one.
     """
     lab = lab_of(capture)
-    _must_have(device)
+    must_have(device)
     if official_run:
         _must_hold(extended(lab), capture)
     if official_run and seed is None:
@@ -84,21 +84,18 @@ def judge_capture(
     return judged
 
 
-def _must_have(device: str) -> None:
-    """Before anything is run, or touched."""
+def must_have(device: str) -> None:
+    """Before anything is run, or touched. Raises Unavailable if ``device`` can't judge here."""
     if device == "sim":
         return
     gpu = hardware.look()
-    card, lacking = hardware.judging_card(gpu), unfit.why(gpu)
+    card = hardware.judging_card(gpu)
+    if device == "gpu":
+        card = unfit.needed(
+            _("There is no GPU here that could judge."), _("Or use the simulator: --device sim."), gpu
+        )
     if card is not None:
         targets.of_card(card.name)  # a slip in the teacher's file is told here, once
-    elif device == "gpu" and lacking is not None:
-        raise Unavailable(
-            Finding(
-                _("There is no GPU here that could judge. {why}").format(why=lacking.message),
-                _("{advice} Or use the simulator: --device sim.").format(advice=lacking.advice),
-            )
-        )
 
 
 def _must_hold(lab: catalog.Lab, capture: Capture) -> None:

@@ -210,7 +210,8 @@ def build_all(
     where compiled kernels are kept (None: nowhere; by default in the user's caches), ``compiler`` one that was
     started before. Raises JudgeFailed if this machine has no nvcc, or a worker can't start.
     """
-    kept = None if cache is None else LibraryCache(default_folder() if cache is ... else cache)
+    place = default_folder() if cache is ... else cache
+    kept = None if place is None else LibraryCache(place)
     folder = into or _own_folder()
     missing: dict[str, Source] = {}
     keys: dict[str, Key] = {}

@@ -23,7 +23,7 @@ from grader.judge.speed import unquiet
 from grader.judge.submission import Submission
 from grader.judge.task import Task
 from grader.messages import _, progress
-from grader.verdict import Finding, JudgeFailed, Unavailable, Unusable
+from grader.verdict import Finding, JudgeFailed, Unusable
 from grader.verdict.bench import Bench, CardState, Estimate, Measurement, Peer, Row, Speed, Trouble
 
 SECONDS = 10.0  # of timing for each work, at most
@@ -47,17 +47,7 @@ class _Job:
 
 def must_have_card() -> Card:
     """The card that measures. Raises Unavailable, with the reason, if there is none."""
-    gpu = hardware.look()
-    card, lacking = hardware.judging_card(gpu), unfit.why(gpu)
-    if card is None:
-        why = "" if lacking is None else lacking.message
-        raise Unavailable(
-            Finding(
-                _("There is no GPU here that could measure. {why}").format(why=why).strip(),
-                "" if lacking is None else lacking.advice,
-            )
-        )
-    return card
+    return unfit.needed(_("There is no GPU here that could measure."))
 
 
 def chosen(lab: Lab, shapes: Sequence[str]) -> Lab:

@@ -16,7 +16,7 @@ from pathlib import Path
 from grader.admit import Admitted
 from grader.capture.format import Capture
 from grader.catalog import Group, Kernel, Lab, Shape
-from grader.gpu import compiler, hardware, lock, sanitizer, toolchain, unfit
+from grader.gpu import compiler, lock, sanitizer, toolchain, unfit
 from grader.gpu.architectures import architecture
 from grader.gpu.disposable import waiting_threads
 from grader.gpu.generated import Generated
@@ -38,13 +38,10 @@ LINE_MARKS = {"tl.emit_line_directives": True}
 
 def must_have() -> tuple[str, Card]:
     """The sanitizer's path, and the card. Raises Unavailable if one of them is missing."""
-    gpu = hardware.look()
-    card = hardware.judging_card(gpu)
-    if card is None:
-        lacking = unfit.why(gpu) or Finding("")
-        message = _("There is no GPU here for compute-sanitizer to watch. {why}").format(why=lacking.message)
-        advice = _("{advice} The simulator looks for the same faults: --device sim.").format(advice=lacking.advice)
-        raise Unavailable(Finding(message.strip(), advice.strip()))
+    card = unfit.needed(
+        _("There is no GPU here for compute-sanitizer to watch."),
+        _("The simulator looks for the same faults: --device sim."),
+    )
     path = sanitizer.find()
     if path is None:
         message = _("NVIDIA's compute-sanitizer is not here.")
