@@ -1,6 +1,10 @@
 """Registers the commands, and turns what they raise into one message and an exit status."""
 
+import signal
 import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import NoReturn
 
 import typer
 from rich.console import Console
@@ -26,6 +30,32 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+
+class Stopped(BaseException):
+    """A signal ended the command. It goes up like Ctrl-C, so that all tidy up on its way."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _stop(number: int, _frame: object) -> NoReturn:
+    raise Stopped(number)
+
+
+def _stoppable(command: Callable[..., None]) -> Callable[..., None]:
+    """Typer would turn Ctrl-C into a status without a word."""
+
+    @wraps(command)
+    def run(*given: object, **named: object) -> None:
+        try:
+            command(*given, **named)
+        except KeyboardInterrupt:
+            raise Stopped(signal.SIGINT) from None
+
+    return run
+
+
 for command in (
     lab,
     doctor,
@@ -44,12 +74,13 @@ for command in (
     making.course,
     demo,
 ):
-    app.command()(command)
+    app.command()(_stoppable(command))
 
 
 def main() -> None:
     """The entry point: 2 for what can't be judged, 3 for a fault of ours, 130 for Ctrl-C; a message for each."""
     errors = Console(stderr=True)
+    signal.signal(signal.SIGTERM, _stop)
     try:
         app()
     except Unusable as error:
@@ -59,9 +90,9 @@ def main() -> None:
         errors.print(_("The judge itself failed. That is our fault, and nothing was decided. Please report this:"))
         errors.print(str(error), markup=False, highlight=False)
         sys.exit(3)
-    except KeyboardInterrupt:
+    except Stopped as stopped:
         errors.print(_("Interrupted."))
-        sys.exit(130)
+        sys.exit(128 + stopped.number)
     except OSError as error:
         place = f" ({error.filename})" if error.filename else ""
         errors.print(_("{what}{place}.").format(what=error.strerror or error, place=place), markup=False)
