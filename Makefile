@@ -6,7 +6,7 @@ PORT   ?= 8888
 READY  := $(VENV)/.installed-from-lock
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab demo test conformance mutants labs lint lock clean
+.PHONY: help setup lab demo test conformance mutants architectures labs lint lock clean
 
 help:            ## Say what can be made.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 12
@@ -31,6 +31,9 @@ conformance: $(READY) ## Run a kernel for every construct of the language on the
 
 mutants: $(READY) ## Judge some 3000 wrong kernels, and print what gives each of them away.
 	@PYTHONPATH=tests $(BIN)/python -m mutants
+
+architectures: $(READY) ## Compile the solutions for every architecture that the course names (no GPU needed).
+	@$(BIN)/python -m pytest tests/test_architectures.py -m "architectures or not architectures" -v
 
 labs: $(READY)   ## Make labs/ from solutions/.
 	@$(BIN)/tilelab build

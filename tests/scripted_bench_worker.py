@@ -40,7 +40,11 @@ def main() -> None:
             )
         case "wrong":
             report.phase("launching", 10.0)
-            report.say(wrong={"message": "C is wrong.", "advice": "", "where": None, "evidence": ["C[0]"]})
+            found = {"message": "C is wrong.", "advice": "", "where": None, "evidence": ["C[0]"]}
+            report.say(problem=found, shape="large", ran_wrong=True)
+        case "refused":
+            found = {"message": "It can't be launched.", "advice": "", "where": None, "evidence": []}
+            report.say(problem=found, shape="large", ran_wrong=False)
         case "crash":
             report.phase("launching", 10.0)
             sys.exit("CUDA error: an illegal memory access was encountered")

@@ -8,7 +8,9 @@ from typer.testing import CliRunner
 
 from grader.autograders.batch import judge_files, usual_jobs
 from grader.cli.app import app
-from grader.verdict import Check, JudgeFailed, Outcome, Unusable, Verdict
+from grader.gpu import hardware, unfit
+from grader.gpu.hardware import Gpu
+from grader.verdict import Check, JudgeFailed, Outcome, Unavailable, Unusable, Verdict
 
 RIGHT = Verdict("lab01_vector_add", "simulator", (Check("right", "Right", "cell", Outcome.PASSED, 5, 5),))
 
@@ -44,6 +46,20 @@ def test_each_has_its_own_result(files):
     assert isinstance(found["worse"].error, JudgeFailed)
     assert isinstance(found["broken"].error, Unusable)
     assert "lost.json" in str(found["lost"].error)
+
+
+def test_a_full_disk_is_no_fault_of_the_file(files):
+    found = list(judge_files(files[:1], judge_by([OSError(28, "No space left on device")])))
+    assert isinstance(found[0].error, JudgeFailed)
+    assert "No space left" in str(found[0].error)
+
+
+def test_what_this_machine_lacks_is_said_once_and_not_of_each_file(files, monkeypatch):
+    monkeypatch.setattr(unfit, "look", lambda: Gpu(None, None, None))
+    monkeypatch.setattr(hardware, "look", lambda: Gpu(None, None, None))
+    done = CliRunner().invoke(app, ["judge", *map(str, files[:2]), "--device", "gpu"])
+    assert isinstance(done.exception, Unavailable)
+    assert "no GPU here" in str(done.exception)
 
 
 def test_there_is_always_a_job():

@@ -126,6 +126,7 @@ def test_figures_follow_from_times(scripted):
     ("does", "trouble", "words"),
     [
         ("wrong", Trouble.WRONG, "C is wrong."),
+        ("refused", Trouble.FAILED, "can't be launched"),
         ("crash", Trouble.FAILED, "illegal memory access"),
         ("lacking", Trouble.NOT_MEASURED, "too little memory"),
         ("uncompilable", Trouble.FAILED, "no layout"),
@@ -237,7 +238,17 @@ def test_the_worker_measures_a_right_kernel_beside_every_peer(bencher):
 
 def test_the_worker_times_no_wrong_kernel(bencher):
     (line,) = bencher(lambda a, b, c: c.copy_(a), peers.eager("torch", torch.add))
-    assert "elements of 'C' are wrong" in line["wrong"]["message"]
+    assert "elements of 'C' are wrong" in line["problem"]["message"]
+    assert line["ran_wrong"]
+
+
+def test_a_launchers_refusal_is_the_kernels_failure_and_no_fault_of_ours(bencher):
+    def refuse(a, b, c):
+        raise RuntimeError("CUDALaunch Error: CUDA_ERROR_INVALID_VALUE")
+
+    (line,) = bencher(refuse, peers.eager("torch", torch.add))
+    assert "can't be launched: CUDALaunch Error" in line["problem"]["message"]
+    assert not line["ran_wrong"]
 
 
 def test_a_kernel_that_is_right_only_before_it_is_timed_has_no_figure(bencher):
@@ -249,7 +260,7 @@ def test_a_kernel_that_is_right_only_before_it_is_timed_has_no_figure(bencher):
             torch.add(a, b, out=c)
 
     (line,) = bencher(tires, peers.eager("torch", torch.add))
-    assert "'C' is never written" in line["wrong"]["message"]
+    assert "'C' is never written" in line["problem"]["message"]
 
 
 def test_too_little_memory_is_said(bencher, monkeypatch):

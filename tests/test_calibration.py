@@ -137,7 +137,7 @@ def test_a_peer_that_was_not_taken_is_told_and_gives_no_row():
     [
         ({"state": replace(QUIET, slowed=["too hot (driver)"])}, "too hot (driver)"),
         ({"state": replace(QUIET, others=["process 7 (30 % of the card)"])}, "process 7"),
-        ({"matmul": MATMUL | {"disturbed": 0.3}}, "30% of the launches"),
+        ({"matmul": MATMUL | {"disturbed": 0.3}}, "30.0% of the launches"),
     ],
 )
 def test_on_a_card_that_was_not_quiet_figures_are_not_to_be_trusted(changes, says):
@@ -269,7 +269,7 @@ def test_peers_that_are_wrong_or_missing_are_told_and_not_timed(monkeypatch):
 def test_without_memory_no_peer_is_taken(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (2**20, 2**40))
     found = calibration_worker.measure_peers(VECTOR_ADD, KERNEL, KERNEL.shape("large"), device="cpu")
-    assert all("GiB of the card's memory" in row["why_not"] for row in found["rows"])
+    assert all("GiB of free memory" in row["why_not"] for row in found["rows"])
     assert len(found["rows"]) == len(VECTOR_ADD.peers)
 
 

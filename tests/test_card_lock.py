@@ -72,6 +72,16 @@ def test_a_lock_that_another_user_made_can_be_held(tmp_path):
         assert path.exists()
 
 
+def test_a_lock_that_a_careful_user_made_can_be_held_by_others(tmp_path):
+    before = os.umask(0o077)
+    try:
+        with lock.held(tmp_path / "card.lock"):
+            pass
+    finally:
+        os.umask(before)
+    assert (tmp_path / "card.lock").stat().st_mode & 0o777 == 0o444
+
+
 def test_a_link_is_not_followed(tmp_path):
     (tmp_path / "elsewhere").touch()
     (tmp_path / "card.lock").symlink_to(tmp_path / "elsewhere")

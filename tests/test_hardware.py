@@ -134,8 +134,8 @@ def test_a_slip_in_the_teachers_targets_is_told_before_a_run_on_a_card(monkeypat
     (tmp_path / "mine.toml").write_text("card = 3\n")
     monkeypatch.setenv(targets.FILE_VARIABLE, str(tmp_path / "mine.toml"))
     with pytest.raises(Unavailable, match=r"mine\.toml: card: Extra inputs"):
-        autograder._must_have("auto")
-    autograder._must_have("sim")
+        autograder.must_have("auto")
+    autograder.must_have("sim")
 
 
 def test_a_t4_judges_and_an_older_card_does_not():

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from kernels import json_of, matmul, vector_add
 
 from grader import ir
-from grader.gpu import library_cache
+from grader.autograders.private import seeds
+from grader.gpu import library_cache, targets
 from grader.gpu.library_cache import Entry, Key, LibraryCache, default_folder
+from grader.verdict import Unavailable
 
 TEXT = '{"nodes": [{"type": "a"}], "root_index": 0}'
 PARTS = {"text": TEXT, "options": {}, "arch": "sm_90a", "cuda": "13.0.88", "way": "nvcc"}
@@ -256,6 +258,22 @@ def test_where_it_lies(monkeypatch, tmp_path):
     assert default_folder() == Path("/caches/tilelab/kernels")
     monkeypatch.setenv("TILELAB_CACHE", str(tmp_path))
     assert default_folder() == tmp_path / "kernels"
+
+
+def test_a_user_without_a_home_has_no_folders_and_does_without(monkeypatch):
+    """As in a container that runs under a number which no user has."""
+
+    def none():
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("TILELAB_CACHE", "XDG_CACHE_HOME", "TILELAB_TARGETS", "XDG_CONFIG_HOME", "TILELAB_SECRET"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", staticmethod(none))
+    assert default_folder() is None
+    assert targets.teachers_file() is None
+    assert targets.find("lab02_matmul", "matmul", "4096", "NVIDIA H200") is not None
+    with pytest.raises(Unavailable, match="no home folder"):
+        seeds.secret_file()
 
 
 def test_the_kernels_of_a_matmul_at_two_shapes_are_two():

@@ -9,11 +9,12 @@ from kernels import capture_of, json_of, vector_add
 
 from grader import catalog
 from grader.admit import admit
+from grader.catalog import Shape
 from grader.gpu import compiler, hardware, targets
 from grader.gpu.hardware import Card, Compiler, Driver, Gpu
 from grader.gpu.state import State
 from grader.judge import on_card
-from grader.judge.card_worker import refusal
+from grader.judge.launching import refusal, told
 from grader.judge.outcome import Broke, Ran
 from grader.judge.submission import Submission
 from grader.judge.tasks import find
@@ -138,10 +139,59 @@ def test_a_problem_belongs_to_its_shape(tmp_path):
     assert found.results(MANY)[0].finding == Finding("It can't be launched.", evidence=("why",))
 
 
-def test_no_measurement_is_no_pass(tmp_path):
-    assessment = speed(session(tmp_path, RAN, DONE))
-    assert assessment.outcome is Outcome.FAILED
-    assert "Nothing was measured" in assessment.findings[0].message
+def test_no_measurement_and_no_reason_is_a_fault_of_ours(tmp_path):
+    with pytest.raises(JudgeFailed, match="measured nothing"):
+        speed(session(tmp_path, RAN, DONE))
+
+
+FAMILIES = len(TASK.families)
+RAN_ALL = {"ran_all": ONE.name}
+
+
+def test_a_kernel_that_breaks_on_its_second_inputs_is_at_fault_at_that_shape(tmp_path):
+    """An endless loop that only some values enter: the first inputs' result is there, the others' are not."""
+    late = {"phase": "launching", "limit": 10.0, "shape": ONE.name}
+    found = session(tmp_path, RAN, late, ending=Ending(-9, "", late=late))
+    first, broke = found.results(ONE)
+    assert isinstance(first, Ran)
+    assert "did not end" in broke.finding.message
+    later = session(tmp_path, *[RAN] * FAMILIES, RAN_ALL, late, ending=Ending(-9, "", late=late))
+    assert later.problem(ONE) is None
+
+
+@pytest.mark.parametrize("ran", [0, 1])
+def test_where_the_judges_tensors_had_no_room_a_shape_is_not_assessed(tmp_path, monkeypatch, ran):
+    """At the untimed shapes as well: neither the kernel's fault nor ours."""
+    out = Ending(1, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3 GiB")
+    judged = Submission(capture_of(LAB.id, vector_add), LAB, H200, "seed")
+    right = torch.add(*judged._inputs(TASK, TASK.families[0], ONE))
+    found = session(tmp_path, PREPARING, ending=out)
+    if ran:
+        found.ran[ONE.name] = [Ran(right)]
+    monkeypatch.setattr(judged, "_session", lambda name: found)
+    assessment = judged.correct("vector_add", ONE.group)
+    assert assessment.outcome is Outcome.NOT_ASSESSED
+    assert "free memory" in assessment.findings[0].message
+
+
+def test_torchs_own_allocations_are_ours_in_the_middle_of_timing_too(tmp_path):
+    timing = {"phase": "timing", "limit": 84.0}
+    out = Ending(1, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3 GiB")
+    assert speed(session(tmp_path, RAN, timing, ending=out)).outcome is Outcome.NOT_ASSESSED
+
+
+def test_no_word_of_a_hidden_shape_reaches_those_that_everybody_sees(tmp_path):
+    """A kernel that hangs at a hidden shape is found wanting at the later ones, too, and at the timed one."""
+    secret = Shape("further tail", {"N": 12_289}, MANY.group, hidden=True)
+    assert told(MANY) == MANY.name
+    late = LAUNCHING | {"shape": told(secret)}
+    found = session(tmp_path, PREPARING, late, ending=Ending(-9, "", late=late))
+    said = found.problem(MANY).message + speed(found).findings[0].message
+    assert "did not end" in said
+    assert secret.name not in said
+    assert "12289" not in said
+    row = on_card._job(LAB, TASK, [secret], {secret.name: "x.so"}, "seed", H200, ROW)["shapes"][0]
+    assert row["hidden"]
 
 
 def test_a_card_without_a_target_is_not_assessed_and_still_shown(tmp_path):

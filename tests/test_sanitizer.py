@@ -16,9 +16,9 @@ from grader.admit import admit
 from grader.capture.format import Capture, Source, Trace
 from grader.catalog import Group
 from grader.cli.app import app
-from grader.gpu import sanitizer
+from grader.gpu import sanitizer, unfit
 from grader.gpu.generated import Generated
-from grader.gpu.hardware import Card
+from grader.gpu.hardware import Card, Gpu
 from grader.gpu.lowering import Job, lower_all
 from grader.gpu.sanitizer import Kind, Place, parse
 from grader.judge import sanitized
@@ -406,12 +406,12 @@ def test_a_tool_that_does_not_end_is_said_and_one_that_breaks_is_our_fault(watch
 def test_what_is_missing_is_said_before_anything_runs(monkeypatch, capture, tmp_path):
     file = tmp_path / "capture.json"
     file.write_text(capture.to_json())
-    monkeypatch.setattr(sanitized.hardware, "judging_card", lambda gpu=None: None)
+    monkeypatch.setattr(unfit, "look", lambda: Gpu(None, None, None))
     done = CliRunner().invoke(app, ["judge", str(file), "--sanitize"])
     assert isinstance(done.exception, Unavailable)
     assert "no GPU here for compute-sanitizer" in done.exception.finding.message
     card = Card(name="a card", memory=2**34, capability=(9, 0), uuid="")
-    monkeypatch.setattr(sanitized.hardware, "judging_card", lambda gpu=None: card)
+    monkeypatch.setattr(unfit, "needed", lambda *_words: card)
     monkeypatch.setattr(sanitized.sanitizer, "find", lambda: None)
     with pytest.raises(Unavailable, match="compute-sanitizer is not here") as caught:
         sanitized.must_have()

@@ -1,12 +1,13 @@
 """Judges many captures at once: what needs only CPUs side by side, the card one by one (its lock sees to that)."""
 
-import concurrent.futures
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
 from grader.capture.format import read_capture
+from grader.gpu.disposable import waiting_threads
 from grader.verdict import JudgeFailed, Unusable, Verdict
 
 
@@ -26,14 +27,9 @@ def judge_files(
 
     What is wrong with one costs that one alone.
     """
-    with concurrent.futures.ThreadPoolExecutor(jobs or usual_jobs()) as pool:
-        waiting = {pool.submit(_judged, file, judge) for file in files}
-        try:
-            for future in concurrent.futures.as_completed(waiting):
-                yield future.result()
-        finally:
-            # After an interruption, what has not begun does not begin.
-            pool.shutdown(wait=False, cancel_futures=True)
+    with waiting_threads(jobs or usual_jobs()) as pool:
+        for future in as_completed([pool.submit(_judged, file, judge) for file in files]):
+            yield future.result()
 
 
 def usual_jobs() -> int:
@@ -43,8 +39,14 @@ def usual_jobs() -> int:
 
 def _judged(file: Path, judge: Callable[..., Verdict]) -> Judged:
     try:
-        return Judged(file, judge(read_capture(file)))
-    except (Unusable, JudgeFailed) as error:
+        capture = read_capture(file)
+    except Unusable as error:
         return Judged(file, error=error)
     except OSError as error:
         return Judged(file, error=Unusable(f"{error.strerror or error} ({file})"))
+    try:
+        return Judged(file, judge(capture))
+    except (Unusable, JudgeFailed) as error:
+        return Judged(file, error=error)
+    except OSError as error:  # a full disk, for instance
+        return Judged(file, error=JudgeFailed(str(error)))

@@ -15,9 +15,9 @@ from grader import catalog, verdict
 from grader.autograders.official import extended, read_rows
 from grader.autograders.table import PointRow
 from grader.capture.format import Capture
-from grader.gpu import hardware, targets, unfit
+from grader.gpu import disposable, hardware, lock, targets, unfit
 from grader.messages import _, progress
-from grader.verdict import Finding, JudgeFailed, Unavailable, Unusable, Verdict
+from grader.verdict import Finding, JudgeFailed, Unusable, Verdict
 
 #: For one submission, waiting for the card included: what is slow in it has limits of its own.
 SECONDS = 3600
@@ -32,7 +32,7 @@ def judge_notebook(
     """
     from grader.capture.run import capture_notebook
 
-    _must_have(device)
+    must_have(device)
     lab = catalog.find(lab_id)
     capture = capture_notebook(notebook, extended(lab) if official_run else lab)
     return judge_capture(capture, device=device, official_run=official_run, seed=seed)
@@ -52,14 +52,14 @@ def judge_capture(
     a local run uses one that is always the same, an official run the course's secret one.
     """
     lab = lab_of(capture)
-    _must_have(device)
+    must_have(device)
     if official_run:
         _must_hold(extended(lab), capture)
     if official_run and seed is None:
         from grader.autograders.private.seeds import seed_for
 
         seed = seed_for(capture.sha256)
-    with tempfile.TemporaryDirectory(prefix="tilelab-judge-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tilelab-judge-", ignore_cleanup_errors=True) as folder:
         captured, table, result = (Path(folder, f"{name}.json") for name in ("capture", "points", "verdict"))
         captured.write_text(capture.to_json())
         options = ["--capture-file", str(captured), "--device", device]
@@ -84,21 +84,18 @@ def judge_capture(
     return judged
 
 
-def _must_have(device: str) -> None:
-    """Before anything is run, or touched."""
+def must_have(device: str) -> None:
+    """Before anything is run, or touched. Raises Unavailable if ``device`` can't judge here."""
     if device == "sim":
         return
     gpu = hardware.look()
-    card, lacking = hardware.judging_card(gpu), unfit.why(gpu)
+    card = hardware.judging_card(gpu)
+    if device == "gpu":
+        card = unfit.needed(
+            _("There is no GPU here that could judge."), _("Or use the simulator: --device sim."), gpu
+        )
     if card is not None:
         targets.of_card(card.name)  # a slip in the teacher's file is told here, once
-    elif device == "gpu" and lacking is not None:
-        raise Unavailable(
-            Finding(
-                _("There is no GPU here that could judge. {why}").format(why=lacking.message),
-                _("{advice} Or use the simulator: --device sim.").format(advice=lacking.advice),
-            )
-        )
 
 
 def _must_hold(lab: catalog.Lab, capture: Capture) -> None:
@@ -163,20 +160,38 @@ def _pytest(
     environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     if seed is not None:
         environment["TILELAB_SEED"] = seed
-    try:
-        with progress.handed_up() as pipe:
-            return subprocess.run(
-                [*command, *options],
-                cwd=folder,
-                env=environment | {progress.VARIABLE: str(pipe)},
-                pass_fds=(pipe,),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                timeout=SECONDS,
-                check=False,
-            )
-    except subprocess.TimeoutExpired:
-        raise JudgeFailed(f"the autograder did not end within {SECONDS} s") from None
+    # Whatever becomes of that process, what it and its own leave in temporary folders goes with this one.
+    environment |= {"TMPDIR": folder, "TILELAB_LOCKS": str(lock.folder().absolute())} | _from_anywhere()
+    with (
+        progress.handed_up() as pipe,
+        subprocess.Popen(
+            [*command, *options],
+            cwd=folder,
+            env=environment | {progress.VARIABLE: str(pipe)},
+            pass_fds=(pipe,),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process,
+    ):
+        try:
+            printed, _nothing = process.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            disposable.kill_family(process.pid)
+            raise JudgeFailed(f"the autograder did not end within {SECONDS} s") from None
+        except BaseException:
+            disposable.kill_family(process.pid)
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, printed)
+
+
+def _from_anywhere() -> dict[str, str]:
+    """Settings that name files: they mean the same in another folder."""
+    names = ("TILELAB_TARGETS", "TILELAB_CACHE", "TILELAB_SECRET", "CUDA_HOME", "CUDA_PATH", "PYTHONPATH")
+    return {
+        name: os.pathsep.join(os.path.abspath(path) if path else path for path in value.split(os.pathsep))
+        for name in names
+        if (value := os.environ.get(name))
+    }

@@ -78,4 +78,44 @@ FUSED_EPILOGUE = Lab(
     ),
 )
 
-LABS: tuple[Lab, ...] = (VECTOR_ADD, MATMUL, FUSED_EPILOGUE)
+_ROWS = (Parameter("X", "float32", ("M", "N")), Parameter("Y", "float32", ("M", "N"), Role.OUT))
+
+SOFTMAX = Lab(
+    id="lab05_softmax",
+    title="Softmax, and rows that fit no tile",
+    version=1,
+    kernels=(
+        Kernel(
+            name="softmax",
+            arguments=("M", "N"),
+            parameters=_ROWS,
+            shapes=(
+                Shape("many rows", {"M": 64, "N": 128}, Group.TILES),
+                Shape("wide rows", {"M": 8, "N": 4096}, Group.TILES),
+                Shape("tail", {"M": 33, "N": 1000}, Group.TAILS),
+                Shape("odd", {"M": 5, "N": 2049}, Group.TAILS),
+                Shape("narrow", {"M": 40, "N": 3}, Group.TAILS),
+                Shape("one element", {"M": 1, "N": 1}, Group.TAILS),
+                Shape("32768 rows", {"M": 32768, "N": 4096}, Group.TIMED),
+            ),
+        ),
+        Kernel(
+            name="online_softmax",
+            arguments=("M", "N"),
+            parameters=_ROWS,
+            shapes=(
+                Shape("several tiles", {"M": 4, "N": 16_384}, Group.TILES),
+                Shape("long rows", {"M": 2, "N": 65_536}, Group.TILES),
+                Shape("tail", {"M": 3, "N": 20_000}, Group.TAILS),
+                Shape("odd", {"M": 2, "N": 33_333}, Group.TAILS),
+                Shape("less than a tile", {"M": 9, "N": 130}, Group.TAILS),
+                Shape("one element", {"M": 1, "N": 1}, Group.TAILS),
+                # As many elements as the other kernel's timed shape, in rows 16 times as long: a row is 256 KiB,
+                # more than an SM's shared memory holds, and all that its registers do.
+                Shape("2048 long rows", {"M": 2048, "N": 65_536}, Group.TIMED),
+            ),
+        ),
+    ),
+)
+
+LABS: tuple[Lab, ...] = (VECTOR_ADD, MATMUL, FUSED_EPILOGUE, SOFTMAX)

@@ -18,7 +18,7 @@ from grader.classroom.gradebook import Judgement, kept
 from grader.classroom.submission import nbgrader_can_take, submitted_notebook
 from grader.gpu import unfit
 from grader.messages import _
-from grader.verdict import Finding, Unavailable, Unusable, Verdict
+from grader.verdict import Finding, Unusable, Verdict
 
 
 @dataclass(frozen=True)
@@ -61,15 +61,9 @@ def grade(course: Path, lab_id: str, student: str | None = None, device: str | N
     ``device`` is auto, sim or gpu; None leaves it to the configuration and TILELAB_DEVICE. A bad submission
     never stops the others. Unusable if there is nothing to grade or the course folder isn't ready.
     """
-    lacking = unfit.why() if device == "gpu" else None
-    if lacking is not None:
-        # nbgrader would first delete what it is about to make anew.
-        raise Unavailable(
-            Finding(
-                _("There is no GPU here that could judge. {why}").format(why=lacking.message),
-                _("{advice} Without --device gpu, points for speed wait.").format(advice=lacking.advice),
-            )
-        )
+    if device == "gpu":  # nbgrader would first delete what it is about to make anew
+        without = _("Without --device gpu, points for speed wait.")
+        unfit.needed(_("There is no GPU here that could judge."), without)
     course = course.resolve()
     config = load_config(course, device)
     coursedir = CourseDirectory(config=config)

@@ -13,6 +13,7 @@ from grader import catalog
 from grader.catalog import Lab
 from grader.cli.judging import known, lab_of, working
 from grader.cli.making import ROOT
+from grader.cli.outputs import must_be_writable, write
 from grader.messages import _
 from grader.verdict import Unusable
 
@@ -54,6 +55,7 @@ def bench(
 
     if plot is not None:
         roofline_plot.check_name(plot)
+    must_be_writable(json, plot)
     if again is not None:
         if notebooks or lab or shape:
             raise Unusable(_("--from shows a measurement as it is: name no notebooks, labs or shapes with it."))
@@ -62,7 +64,7 @@ def bench(
         measured = _measured(notebooks or [], lab or [], shape or [], seconds)
     report.show(measured, Console())
     if json is not None:
-        json.write_text(verdict.to_json(measured) + "\n")
+        write(json, verdict.to_json(measured) + "\n")
         typer.echo(_("Wrote {path}.").format(path=json))
     if plot is not None:
         roofline_plot.write(report.chart(measured), plot, "dark" if dark else "light")

@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 
 from grader.cli.judging import JsonOption, working
+from grader.cli.outputs import must_be_writable
 from grader.messages import _
 from grader.verdict import Finding, Unavailable
 
@@ -29,15 +30,21 @@ def calibrate(
     from grader.verdict.calibration import to_json
 
     gpu = hardware.look()
-    card, lacking = hardware.judging_card(gpu), unfit.why(gpu)
-    if card is None or gpu.driver is None:
-        why = lacking or Finding(_("There is none."))
+    card = unfit.needed(_("Calibrating needs a card that can judge."), gpu=gpu)
+    own = targets.teachers_file() if keep else None
+    if keep and own is None:
         raise Unavailable(
-            Finding(_("Calibrating needs a card that can judge. {why}").format(why=why.message), why.advice)
+            Finding(
+                _("There is no place to keep targets in: you have no home folder."),
+                _("Write them to a file: -o FILE. Or name the file to keep them in: {variable}=FILE.").format(
+                    variable=targets.FILE_VARIABLE
+                ),
+            )
         )
-    own = targets.teachers_file()
-    if keep and own.exists():
-        targets.read_teachers(own)  # a slip in it is told now, not after the measurement
+    # What is wrong with these files is told now, not after the measurement.
+    must_be_writable(output, own)
+    if own is not None and own.exists():
+        targets.read_teachers(own)
     with working(_("Calibrating the {card} ...").format(card=card.name), quiet=json):
         found = calibration.calibrate(card, gpu.driver.version)
     if json:
@@ -51,9 +58,9 @@ def calibrate(
         notes.print(
             _("Wrote {path}. To use it: {variable}={path}").format(path=output, variable=targets.FILE_VARIABLE)
         )
-    if keep and found.disturbed:
+    if own is not None and found.disturbed:
         notes.print(_("Nothing was kept."))
-    elif keep:
+    elif own is not None:
         before = own.read_text() if own.exists() else ""
         target_writer.write(own, target_writer.merged(before, measured, rows))
         notes.print(_("Kept in {path}.").format(path=own))

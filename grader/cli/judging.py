@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.status import Status
 
 from grader import catalog
+from grader.cli.outputs import must_be_writable, write
 from grader.cli.sanitizing import SanitizeOption
 from grader.cli.sanitizing import sanitize as run_sanitizer
 from grader.messages import _, progress
@@ -69,11 +70,12 @@ def capture(
     from grader.autograders.official import extended
     from grader.capture import capture_notebook, sandbox
 
+    must_be_writable(output)
     which = lab_of(notebook, lab)
     typer.echo(sandbox.describe(), err=True)
     with working(_("Capturing {notebook} ...").format(notebook=notebook.name)):
         captured = capture_notebook(notebook, extended(which) if official else which)
-    output.write_text(captured.to_json())
+    write(output, captured.to_json())
     typer.echo(
         _("Wrote {path}: {count} kernels (SHA-256 {sha}).").format(
             path=output, count=len(captured.traces), sha=captured.sha256[:16]
@@ -93,6 +95,7 @@ def judge(
 ) -> None:
     """Judge captured kernels, one or many. No code of the notebook's is run, and no Jupyter is needed."""
     from grader.autograders import judge_capture
+    from grader.autograders.run import must_have
     from grader.capture import read_capture
 
     if sanitize and len(files) > 1:
@@ -104,6 +107,7 @@ def judge(
         with working(_("Judging {file} ...").format(file=files[0].name), quiet=json):
             verdict = judge_capture(captured, device=device, official_run=official)
         _finish(verdict, json)
+    must_have(device)  # or each of them would say that it is missing
     _judge_many(files, partial(judge_capture, device=device, official_run=official), jobs, json)
 
 

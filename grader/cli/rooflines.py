@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 
 from grader.cli.judging import JsonOption, LabOption, NotebookArgument, lab_of, working
+from grader.cli.outputs import must_be_writable
 from grader.cli.tracing import kernel_of, sizes_of
 from grader.messages import _
 from grader.verdict import Unusable
@@ -44,6 +45,7 @@ def roofline(
         find(card)
     if plot is not None:
         roofline_plot.check_name(plot)
+        must_be_writable(plot)
     with working(_("Counting in {notebook} ...").format(notebook=notebook.name), quiet=json):
         capture = capture_notebook(notebook, only(which, wanted.name, at))
         counted = count(capture, which, wanted.name, at, card)

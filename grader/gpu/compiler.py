@@ -185,8 +185,7 @@ class Compiler:
     def _fail(self) -> None:
         disposable.kill_group(self._process.pid)
         status = self._process.wait()
-        self._console.seek(max(0, self._console.seek(0, os.SEEK_END) - 4000))
-        console = self._console.read().decode(errors="replace")
+        console = disposable.last_words(self._console, 4000)
         raise JudgeFailed(f"the compiler's process ended (status {status}):\n{console}")
 
     def _listen(self) -> None:
@@ -211,7 +210,8 @@ def build_all(
     where compiled kernels are kept (None: nowhere; by default in the user's caches), ``compiler`` one that was
     started before. Raises JudgeFailed if this machine has no nvcc, or a worker can't start.
     """
-    kept = None if cache is None else LibraryCache(default_folder() if cache is ... else cache)
+    place = default_folder() if cache is ... else cache
+    kept = None if place is None else LibraryCache(place)
     folder = into or _own_folder()
     missing: dict[str, Source] = {}
     keys: dict[str, Key] = {}

@@ -1,18 +1,51 @@
-"""What every process has in which a compiler runs: no card, no cache of TileLang's, limits, and an end.
+"""What processes share that are started for one piece of work: limits, last words, and an end.
 
-TileLang's compiler can crash, hang or use up memory on a kernel, so it never runs in the judge's own process.
+TileLang's compiler can crash, hang or use up memory on a kernel, so it never runs in the judge's own process; nor
+does a kernel.
 """
 
 import contextlib
 import os
 import resource
 import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import psutil
 
 MEMORY = 16 * 2**30  # bytes of address space: the libraries alone reserve some gigabytes
 FILE = 2**30  # bytes that a file may have
+
+
+@contextmanager
+def waiting_threads(count: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads that each wait for processes which they start.
+
+    If the block is left early (by Ctrl-C, for instance), what this process has started is ended, and nothing more
+    is begun: a pool alone would wait for all of it.
+    """
+    pool = ThreadPoolExecutor(count)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        left = threading.Thread(target=pool.shutdown)
+        left.start()
+        while left.is_alive():
+            kill_children()  # again: a thread may just have been about to start one
+            left.join(0.05)
+        raise
+    pool.shutdown()
+
+
+def last_words(console: BinaryIO, characters: int) -> str:
+    """The end of what a process wrote to a file."""
+    console.seek(max(0, console.seek(0, os.SEEK_END) - characters))
+    return console.read().decode(errors="replace")
 
 
 def environment(folder: Path) -> dict[str, str]:

@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from grader.gpu import user_folders
 from grader.messages import _
 
 FORMAT = 1
@@ -29,11 +30,15 @@ STALE = 3600.0  # seconds after which a half-written file's writer is dead
 SUFFIX = ".kernel"
 
 
-def default_folder() -> Path:
-    """``TILELAB_CACHE``, or ``tilelab`` in the user's folder of caches; kernels lie in ``kernels`` there."""
-    own = os.environ.get("TILELAB_CACHE")
-    general = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    return Path(own or Path(general, "tilelab"), "kernels")
+def default_folder() -> Path | None:
+    """``TILELAB_CACHE``, or ``tilelab`` in the user's folder of caches; kernels lie in ``kernels`` there.
+
+    None if there is neither.
+    """
+    own, general = os.environ.get("TILELAB_CACHE"), user_folders.caches()
+    if own:
+        return Path(own, "kernels")
+    return None if general is None else Path(general, "tilelab", "kernels")
 
 
 @dataclass(frozen=True)

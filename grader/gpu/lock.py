@@ -56,5 +56,7 @@ def _open(path: Path) -> int:
     with contextlib.suppress(FileNotFoundError):
         return os.open(path, flags)
     with contextlib.suppress(FileExistsError):  # another process was quicker
-        os.close(os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o444))
+        made = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o444)
+        os.fchmod(made, 0o444)  # whatever the user's umask is: others must be able to read it
+        os.close(made)
     return os.open(path, flags)

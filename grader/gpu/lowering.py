@@ -6,7 +6,6 @@ worker goes on with the rest.
 """
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -158,5 +157,4 @@ def _run(folder: Path, seconds: float) -> tuple[int | None, str]:
         finally:
             disposable.kill_group(process.pid)
             process.wait()
-        console.seek(max(0, console.seek(0, os.SEEK_END) - 20_000))
-        return status, console.read().decode(errors="replace")
+        return status, disposable.last_words(console, 20_000)

@@ -8,13 +8,14 @@ import importlib.metadata
 import os
 import re
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+
+from grader.gpu import disposable
 
 #: Each instruments the program in its own way, so that each needs a run of its own.
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
@@ -121,11 +122,9 @@ def run(
         except subprocess.TimeoutExpired:
             status = None
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            disposable.kill_group(process.pid)
             process.wait()
-        console.seek(max(0, console.seek(0, os.SEEK_END) - 4000))
-        return status, console.read().decode(errors="replace")
+        return status, disposable.last_words(console, 4000)
 
 
 # The log

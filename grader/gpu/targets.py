@@ -12,7 +12,7 @@ from functools import cache
 from math import inf
 from pathlib import Path
 
-from grader.gpu import roofline, target_file
+from grader.gpu import roofline, target_file, user_folders
 from grader.gpu.target_file import TargetFile, TargetRow
 from grader.messages import _
 
@@ -158,13 +158,15 @@ def ceilings(card: str) -> Ceilings | None:
     return _ceilings(card, _files())
 
 
-def teachers_file() -> Path:
-    """Where a teacher's own rows are; it need not exist. TILELAB_TARGETS names it, else it is in XDG's folder."""
-    named = os.environ.get(FILE_VARIABLE)
+def teachers_file() -> Path | None:
+    """Where a teacher's own rows are; it need not exist. TILELAB_TARGETS names it, else it is in XDG's folder.
+
+    None if there is neither.
+    """
+    named, general = os.environ.get(FILE_VARIABLE), user_folders.configuration()
     if named:
         return Path(named)
-    home = os.environ.get("XDG_CONFIG_HOME")
-    return Path(home or Path.home() / ".config", "tilelab", "targets.toml")
+    return None if general is None else Path(general, "tilelab", "targets.toml")
 
 
 def read_teachers(path: Path) -> TargetFile:
@@ -190,7 +192,7 @@ def read_teachers(path: Path) -> TargetFile:
 def _files() -> tuple[TargetFile, ...]:
     """In the order in which they are asked."""
     own = teachers_file()
-    if os.environ.get(FILE_VARIABLE) or own.exists():
+    if own is not None and (os.environ.get(FILE_VARIABLE) or own.exists()):
         return read_teachers(own), _packaged()
     return (_packaged(),)
 

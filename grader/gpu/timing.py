@@ -6,13 +6,13 @@ cache is filled with other data, which also keeps the GPU busy while the CPU que
 time, and not how long the CPU takes to launch. Where that is not enough, there are two more ways (``Clock``).
 """
 
-import math
 import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
 
 import torch
 
@@ -22,6 +22,7 @@ Launch = Callable[[int], None]
 WARM_UP = 0.3  # seconds, in which the clock settles
 LEAST_SECONDS = 0.5
 LEAST_ROUNDS = 30
+FEWEST = 6  # rounds that are run however long they take: fewer give no interval
 MOST_ROUNDS = 2000
 SHORT_MS = 0.05  # work below this is timed by CUPTI where it is there
 HALF_WIDTH = 0.01  # of a ratio: what "known well enough" means
@@ -135,18 +136,19 @@ def interleave(
 
     ``prepare(i)`` makes what round i needs (fresh outputs) and is not timed. ``after_batch(n)`` is called, with
     nothing running, after each batch of rounds; n rounds have been run then. Batches vary in length. Ends as soon
-    as ``enough(samples)`` (asked after each batch, from LEAST_SECONDS and LEAST_ROUNDS on), or after ``seconds``.
-    A launch must do the same for rounds that are equal modulo ``sets``.
+    as ``enough(samples)`` (asked after each batch, from LEAST_SECONDS and LEAST_ROUNDS on), or after ``seconds``
+    of timing and FEWEST rounds. A launch must do the same for rounds that are equal modulo ``sets``.
     """
     loop = _Loop(tuple(launches), prepare, max(sets, 1))
     loop.warm_up(after_batch)
-    start = time.monotonic()
+    spent = 0.0
     while True:
+        start = time.monotonic()
         loop.batch()
+        spent += time.monotonic() - start
         after_batch(loop.round)
-        spent = time.monotonic() - start
         samples = loop.samples()
-        if spent > seconds or samples.rounds >= MOST_ROUNDS:
+        if (spent > seconds and samples.rounds >= FEWEST) or samples.rounds >= MOST_ROUNDS:
             return samples
         if spent >= LEAST_SECONDS and samples.rounds >= LEAST_ROUNDS and enough(samples):
             return samples
@@ -164,7 +166,7 @@ class _Loop:
         self.ms: tuple[list[float], ...] = tuple([] for _launch in launches)
         self.empty_ms: list[float] = []
         self.host: tuple[list[float], ...] = tuple([] for _launch in launches)
-        self.clock = Clock.EVENTS
+        self.clock = self.otherwise = Clock.EVENTS
         self.notes: list[str] = []
         self.seconds = BATCH_SECONDS  # that a round takes, by the wall clock: unknown yet, so begin with one
 
@@ -203,21 +205,23 @@ class _Loop:
         self.clock = Clock.GRAPH
 
     def _try_cupti(self) -> None:
-        before = self.clock
-        self.clock = Clock.CUPTI
-        try:
-            self.batch()
-        except _NoCupti as error:
-            self.clock = before
-            self.notes.append(f"not by CUPTI: {error}")
+        self.otherwise, self.clock = self.clock, Clock.CUPTI
+        self.batch()
 
     def batch(self) -> None:
         usual = max(1, min(15, round(BATCH_SECONDS / self.seconds)))
         rounds = random.randint((usual + 1) // 2, usual)
         start = time.monotonic()
-        if self.clock is Clock.CUPTI:
-            self._batch_by_cupti(rounds)
-        else:
+        try:
+            if self.clock is Clock.CUPTI:
+                self._batch_by_cupti(rounds)
+            else:
+                self._batch_by_events(rounds)
+        except _NoCupti as error:
+            # From now on as without it, and anew: what two clocks show is not put together.
+            self.notes.append(f"not by CUPTI: {error}")
+            self.clock = self.otherwise
+            self._forget()
             self._batch_by_events(rounds)
         self.seconds = (time.monotonic() - start) / rounds
 
@@ -344,9 +348,23 @@ class _Flush:
 def median_interval(ordered: Sequence[float]) -> tuple[float, float]:
     """The 95 % interval of the median of a sorted sample, by order statistics: it assumes no distribution.
 
-    Ranks n/2 ± 0.98 √n (W. J. Conover, Practical Nonparametric Statistics, 3rd ed., section 3.2).
+    The median lies below the j-th smallest of n values as often as fewer than j of n tossed coins show heads; j is
+    the largest for which that, and so an error on either side, has a probability of at most 2.5 % (W. J. Conover,
+    Practical Nonparametric Statistics, 3rd ed., section 3.2). ValueError for fewer than FEWEST values.
     """
-    n = len(ordered)
-    spread = 0.98 * math.sqrt(n)
-    low, high = math.floor(n / 2 - spread), math.ceil(n / 2 + spread)
-    return ordered[max(low, 0)], ordered[min(high, n - 1)]
+    below = _outside(len(ordered))
+    return ordered[below], ordered[-1 - below]
+
+
+@cache
+def _outside(n: int) -> int:
+    """How many values on either side lie outside of the interval."""
+    if n < FEWEST:
+        raise ValueError(f"{n} values bound no median with 95 %")
+    ways, tail, below = 1, 1, 0  # of n coins: how exactly, and how at most, ``below`` show heads
+    while True:
+        ways = ways * (n - below) // (below + 1)
+        tail += ways
+        if 40 * tail > 2**n:
+            return below
+        below += 1

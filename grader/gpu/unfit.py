@@ -1,8 +1,8 @@
 """Why no card judges on this machine, in a sentence, and what to do about it."""
 
-from grader.gpu.hardware import OLDEST_CAPABILITY, Gpu, Obstacle, first_usable, look, obstacle
+from grader.gpu.hardware import OLDEST_CAPABILITY, Card, Gpu, Obstacle, first_usable, look, obstacle
 from grader.messages import _
-from grader.verdict import Finding
+from grader.verdict import Finding, Unavailable
 
 COMPILER_PACKAGES = "cuda-toolkit[nvcc,nvvm,crt,cudart,cccl,nvrtc]==13.0.3.0"
 """CUDA's compiler as wheels, every part of the release that the locked torch's CUDA build asks for (another one
@@ -20,6 +20,18 @@ def why(gpu: Gpu | None = None) -> Finding | None:
     gpu = gpu or look()
     found = obstacle(gpu)
     return None if found is None else explain(found, gpu)
+
+
+def needed(message: str, otherwise: str = "", gpu: Gpu | None = None) -> Card:
+    """The card that judges here.
+
+    Raises Unavailable if there is none: ``message``, why, what to do about it, and what to do ``otherwise``.
+    """
+    gpu = gpu or look()
+    lacking = why(gpu)
+    if lacking is None:
+        return first_usable(gpu)
+    raise Unavailable(Finding(f"{message} {lacking.message}", f"{lacking.advice} {otherwise}".strip()))
 
 
 def explain(found: Obstacle, gpu: Gpu) -> Finding:

@@ -23,7 +23,7 @@ from grader.judge.speed import unquiet
 from grader.judge.submission import Submission
 from grader.judge.task import Task
 from grader.messages import _, progress
-from grader.verdict import Finding, JudgeFailed, Unavailable, Unusable
+from grader.verdict import Finding, JudgeFailed, Unusable
 from grader.verdict.bench import Bench, CardState, Estimate, Measurement, Peer, Row, Speed, Trouble
 
 SECONDS = 10.0  # of timing for each work, at most
@@ -47,17 +47,7 @@ class _Job:
 
 def must_have_card() -> Card:
     """The card that measures. Raises Unavailable, with the reason, if there is none."""
-    gpu = hardware.look()
-    card, lacking = hardware.judging_card(gpu), unfit.why(gpu)
-    if card is None:
-        why = "" if lacking is None else lacking.message
-        raise Unavailable(
-            Finding(
-                _("There is no GPU here that could measure. {why}").format(why=why).strip(),
-                "" if lacking is None else lacking.advice,
-            )
-        )
-    return card
+    return unfit.needed(_("There is no GPU here that could measure."))
 
 
 def chosen(lab: Lab, shapes: Sequence[str]) -> Lab:
@@ -160,7 +150,7 @@ def _measure(job: _Job, library: str, card: Card, seconds: float) -> Row:
     names = ", ".join(peer.name for peer in job.task.peers)
 
     def read(line: dict[str, Any]) -> None:
-        if "measured" in line or "wrong" in line:
+        if "measured" in line or "problem" in line:
             told.append(line)
         elif line.get("phase") == "timing":
             session.phase = "timing"
@@ -196,9 +186,8 @@ def _told(job: _Job, card: Card, session: on_card.Session, told: Sequence[dict[s
     """The row that a worker's report makes."""
     for line in told:
         match line:
-            case {"wrong": dict(wrong)}:
-                finding = Finding(wrong["message"], wrong["advice"], evidence=tuple(wrong["evidence"]))
-                return _row(job, Trouble.WRONG, finding)
+            case {"problem": dict(found), "ran_wrong": bool(ran)}:
+                return _row(job, Trouble.WRONG if ran else Trouble.FAILED, on_card.finding_of(found))
     if session.ended is not None:
         return _row(job, Trouble.FAILED, session.ended)
     if session.lacking is not None:

@@ -17,10 +17,10 @@ from grader.catalog import Group, Role, Shape, find
 from grader.gpu import lock, state, timing
 from grader.gpu.launch import Launch, load
 from grader.judge import tasks
-from grader.judge.card_worker import GIB, LAUNCH, PREPARE
 from grader.judge.comparison import compare
+from grader.judge.launching import PREPARE, Launcher
 from grader.judge.peers import Missing
-from grader.judge.workbench import Guarded, Workbench, fitting_sets, memory_needed, output_of
+from grader.judge.workbench import Guarded, Workbench, output_of
 from grader.judge.worker_process import Report, receive
 from grader.messages import _
 from grader.verdict.bench import Estimate
@@ -34,59 +34,33 @@ def main() -> None:
         _Bencher(report, job).run()
 
 
-class _Bencher:
+class _Bencher(Launcher):
     def __init__(self, report: Report, job: dict[str, Any]) -> None:
-        self.report = report
+        super().__init__(report, tasks.find(job["lab"], job["kernel"]), find(job["lab"]).kernel(job["kernel"]))
         self.job = job
-        self.task = tasks.find(job["lab"], job["kernel"])
-        self.kernel = find(job["lab"]).kernel(job["kernel"])
         self.shape = Shape(job["shape"], job["sizes"], Group(job["group"]))
 
     def run(self) -> None:
         self.report.phase("preparing", PREPARE)
         launch = load(Path(self.job["library"]))
-        sets = self.sets()
+        dtype, size = output_of(self.kernel, self.shape)
+        of_libraries = (1 + len(self.task.peers)) * torch.Size(size).numel() * dtype.itemsize
+        sets = self.sets(self.shape, beside=of_libraries)
         if sets and self.right_on_other_families(launch):
             bench = Workbench(self.task, self.kernel, self.shape, self.job["seed"], self.task.families[0], sets)
-            if self.right(launch, bench):
+            if self.right(self.shape, launch, bench):
                 self.time(launch, bench)
         self.report.say(done=True)
 
-    def sets(self) -> int:
-        """How many sets of inputs fit on the card beside what libraries write; 0, and it is said, if not two."""
-        dtype, size = output_of(self.kernel, self.shape)
-        outputs = (1 + len(self.task.peers)) * torch.Size(size).numel() * dtype.itemsize
-        free = torch.cuda.mem_get_info()[0] - outputs
-        sets = fitting_sets(self.kernel, self.shape, free)
-        if not sets:
-            needed = memory_needed(self.kernel, self.shape, 2)
-            text = _("The card has {free:.1f} GiB of free memory; measuring at {shape} takes {needed:.1f} GiB.")
-            advice = _("End what else uses the card ('nvidia-smi' lists it), or measure on a larger one.")
-            message = text.format(free=max(free, 0) / GIB, needed=needed / GIB, shape=self.shape)
-            self.report.say(lacking=message, advice=advice)
-        return sets
-
     def right_on_other_families(self, launch: Launch) -> bool:
         return all(
-            self.right(launch, Workbench(self.task, self.kernel, self.shape, self.job["seed"], family, 1))
+            self.right(
+                self.shape,
+                launch,
+                Workbench(self.task, self.kernel, self.shape, self.job["seed"], family, 1),
+            )
             for family in self.task.families[1:]
         )
-
-    def right(self, launch: Launch, bench: Workbench) -> bool:
-        """Runs the kernel once on each set, and looks at what it left."""
-        torch.cuda.synchronize()
-        self.report.phase("launching", LAUNCH, shape=self.shape.name)
-        for number in range(bench.sets):
-            bench.launch(launch, number)
-        torch.cuda.synchronize()
-        return self.still_right(bench)
-
-    def still_right(self, bench: Workbench) -> bool:
-        self.report.phase("preparing", PREPARE)
-        wrong = bench.wrong()
-        if wrong is not None:
-            self.report.say(wrong=dataclasses.asdict(wrong))
-        return wrong is None
 
     def time(self, launch: Launch, bench: Workbench) -> None:
         self.report.phase("preparing peers", PEERS)
@@ -101,7 +75,7 @@ class _Bencher:
                 enough=_narrow,
                 sets=bench.sets,
             )
-        if self.still_right(bench):
+        if self.still_right(self.shape, bench):
             self.report.say(measured=figures(samples, peers), state=dataclasses.asdict(seen))
 
     def peers(self, bench: Workbench) -> tuple[list[timing.Launch], list[dict[str, Any]]]:

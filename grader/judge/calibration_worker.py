@@ -17,14 +17,13 @@ from grader.judge import tasks
 from grader.judge.comparison import compare, poison
 from grader.judge.peers import Missing, Peer
 from grader.judge.task import Task
-from grader.judge.workbench import Guarded, Workbench, fitting_sets, memory_needed, output_of
+from grader.judge.workbench import GIB, Guarded, Workbench, fitting_sets, no_room, output_of
 from grader.judge.worker_process import Report, receive
 from grader.messages import _
 
 CEILING = 60.0  # seconds that one ceiling may take
 WORK = 240.0  # seconds that the peers of one work may take: they compile
 SECONDS = 8.0  # of timing the peers of one work, at most
-GIB = 2**30
 
 Call = Callable[[], torch.Tensor]
 
@@ -72,10 +71,7 @@ def measure_peers(task: Task, kernel: Kernel, shape: Shape, device: str = "cuda"
     free, _total = torch.cuda.mem_get_info()
     sets = fitting_sets(kernel, shape, free)
     if not sets:
-        needed = memory_needed(kernel, shape, 2)
-        why = _("it takes {needed:.1f} GiB of the card's memory, and {free:.1f} are free").format(
-            needed=needed / GIB, free=free / GIB
-        )
+        why = no_room(kernel, shape, free).message
         return {"rows": [{"peer": peer.name, "why_not": why} for peer in task.peers], "disturbed": 0.0}
     bench = Workbench(task, kernel, shape, "calibrate", task.families[0], sets, device)
     place = Guarded(*output_of(kernel, shape), device).tensor

@@ -8,7 +8,6 @@ it, which is what it is for.
 
 import dataclasses
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,15 @@ from grader.catalog import Group, Shape, find
 from grader.gpu import lock, state, timing
 from grader.gpu.launch import Launch, load
 from grader.judge import seeds, tasks
+from grader.judge.launching import PREPARE, Launcher
 from grader.judge.peers import Missing
-from grader.judge.workbench import Guarded, Workbench, fitting_sets, memory_needed, output_of, same_bits
+from grader.judge.speed import widened
+from grader.judge.workbench import Guarded, Workbench, output_of, same_bits
 from grader.judge.worker_process import Report, receive
 from grader.messages import _
 from grader.verdict import Finding
 
-PREPARE = 300.0  # seconds for what is ours: inputs, references, comparisons
-LAUNCH = 10.0  # seconds for launches of the kernel that together take milliseconds
 SPOT_CHECKS = 3  # of outputs between timed rounds, at random
-GIB = 2**30
 
 
 def main() -> None:
@@ -36,14 +34,14 @@ def main() -> None:
         _Worker(report, job).run()
 
 
-class _Worker:
+class _Worker(Launcher):
     def __init__(self, report: Report, job: dict[str, Any]) -> None:
-        self.report = report
+        super().__init__(report, tasks.find(job["lab"], job["kernel"]), find(job["lab"]).kernel(job["kernel"]))
         self.job = job
         self.seed = job["seed"]
-        self.task = tasks.find(job["lab"], job["kernel"])
-        self.kernel = find(job["lab"]).kernel(job["kernel"])
-        self.shapes = [Shape(row["name"], row["sizes"], Group(row["group"])) for row in job["shapes"]]
+        self.shapes = [
+            Shape(row["name"], row["sizes"], Group(row["group"]), hidden=row["hidden"]) for row in job["shapes"]
+        ]
         self.libraries = {row["name"]: Path(row["library"]) for row in job["shapes"]}
 
     def run(self) -> None:
@@ -76,31 +74,12 @@ class _Worker:
             file = f"{shape.name.replace(' ', '-')}-{number}.pt"
             torch.save(output.tensor.cpu(), self.report.folder / file)
             self.report.say(ran=shape.name, file=file)
-
-    def ran(self, shape: Shape, launch: Callable[[], object]) -> bool:
-        """Launches and waits. What fails or does not end here is the kernel's doing, and the report says so."""
-        torch.cuda.synchronize()
-        self.report.phase("launching", LAUNCH, shape=shape.name)
-        try:
-            launch()
-        except Exception as error:  # the launcher's refusal, e.g. of more shared memory than there is
-            self.problem(shape, refusal(error))
-            torch.cuda.synchronize()  # if the card is lost with it, this process ends here
-            return False
-        torch.cuda.synchronize()
-        self.report.phase("preparing", PREPARE)
-        return True
+        self.report.say(ran_all=shape.name)
 
     def measure(self, shape: Shape, launch: Launch) -> None:
         """Checks every family at the timed shape, then times the kernel next to its peer."""
-        free, _total = torch.cuda.mem_get_info()
-        sets = fitting_sets(self.kernel, shape, free)
+        sets = self.sets(shape)
         if not sets:
-            needed = memory_needed(self.kernel, shape, 2)
-            text = _("The card has {free:.1f} GiB of free memory; measuring at {shape} takes {needed:.1f} GiB.")
-            advice = _("End what else uses the card ('nvidia-smi' lists it), or measure on a larger one.")
-            message = text.format(free=free / GIB, needed=needed / GIB, shape=shape)
-            self.report.say(lacking=message, advice=advice)
             return
         for family in self.task.families[1:]:
             if not self.right(shape, launch, Workbench(self.task, self.kernel, shape, self.seed, family, 1)):
@@ -108,23 +87,6 @@ class _Worker:
         bench = Workbench(self.task, self.kernel, shape, self.seed, self.task.families[0], sets)
         if self.right(shape, launch, bench):
             self.time(shape, launch, bench)
-
-    def right(self, shape: Shape, launch: Launch, bench: Workbench) -> bool:
-        def launches() -> None:
-            for number in range(bench.sets):
-                bench.launch(launch, number)
-
-        return self.ran(shape, launches) and self.still_right(shape, bench)
-
-    def still_right(self, shape: Shape, bench: Workbench) -> bool:
-        self.report.phase("preparing", PREPARE)
-        wrong = bench.wrong()
-        if wrong is not None:
-            self.problem(shape, wrong)
-        return wrong is None
-
-    def problem(self, shape: Shape, finding: Finding) -> None:
-        self.report.say(problem=dataclasses.asdict(finding), shape=shape.name)
 
     def time(self, shape: Shape, launch: Launch, bench: Workbench) -> None:
         peer = self.task.peer(self.job["peer"])
@@ -150,28 +112,16 @@ class _Worker:
                     sets=bench.sets,
                 )
         except _Wrong as error:
-            self.problem(shape, error.finding)
+            self.problem(shape, error.finding, ran=True)
             return
         if self.still_right(shape, bench):
             row = dataclasses.asdict(measured) | {"peer": peer.name, "checked": spots.done + 1}
             self.report.say(timed=row, state=dataclasses.asdict(seen))
 
     def decided(self, low: float, high: float) -> bool:
-        """Is no threshold within the interval of the ratio? While one is, it pays to go on."""
+        """Is no threshold within the interval that will be decided on? While one is, it pays to go on."""
+        low, high = widened(low, high)
         return not any(low < threshold <= high for threshold in self.job["thresholds"])
-
-
-def refusal(error: Exception) -> Finding:
-    """Why a launcher refused, in plain words where it is known."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    words = " ".join(lines) or type(error).__name__
-    if "OUT_OF_MEMORY" in words:
-        return Finding(
-            _("The kernel can't be launched: the card has no memory left for its threads' local memory."),
-            _("What T.alloc_local and fragments hold is needed for every thread at once: make them smaller."),
-            evidence=(words[:300],),
-        )
-    return Finding(_("The kernel can't be launched: {why}").format(why=words[:300]))
 
 
 class _Wrong(Exception):

@@ -23,6 +23,7 @@ from grader.ir.nodes import Line
 from grader.judge.outcome import Broke, Ran
 from grader.judge.speed import decide, figures_of, unquiet
 from grader.judge.task import Task
+from grader.judge.workbench import MAKE_ROOM
 from grader.judge.worker_process import Ending, Worker
 from grader.messages import _, progress
 from grader.verdict import Assessment, Finding, JudgeFailed, Location, Outcome
@@ -38,10 +39,12 @@ Locate = Callable[[Line | None], Location | None]
 class Session:
     """What one kernel did on the card. ``timing`` is the raw report of the timed shape, if it got that far.
 
-    ``lacking`` says what the card or the installation lacks for the measurement: not the kernel's fault.
+    ``whole`` names the shapes where it ran on every family of inputs. ``lacking`` says what the card or the
+    installation lacks for the measurement: not the kernel's fault.
     """
 
     ran: dict[str, list[Ran | Broke]] = field(default_factory=dict)
+    whole: set[str] = field(default_factory=set)
     timing: dict[str, Any] | None = None
     state: State = field(default_factory=State)
     problems: dict[str, Finding] = field(default_factory=dict)
@@ -57,10 +60,12 @@ class Session:
         problem = self.problem(shape)
         if problem is not None:
             results.append(Broke(problem))
+        elif self.lacking is not None and shape.name not in self.whole:
+            results.append(Broke(self.lacking, missing=True))
         return results
 
     def problem(self, shape: Shape) -> Finding | None:
-        return self.problems.get(shape.name) or (self.ended if shape.name not in self.ran else None)
+        return self.problems.get(shape.name) or (self.ended if shape.name not in self.whole else None)
 
 
 def launch(
@@ -144,7 +149,13 @@ def _job(
         "peer": None if target is None else target.peer,
         "thresholds": [] if target is None else [tier.at / target.peer_rate for tier in target.tiers],
         "shapes": [
-            {"name": shape.name, "sizes": shape.sizes, "group": shape.group, "library": libraries[shape.name]}
+            {
+                "name": shape.name,
+                "sizes": shape.sizes,
+                "group": shape.group,
+                "hidden": shape.hidden,
+                "library": libraries[shape.name],
+            }
             for shape in shapes
             if shape.name in libraries
         ],
@@ -184,12 +195,12 @@ def read(line: dict[str, Any], folder: Path, session: Session) -> None:
         case {"ran": str(shape), "file": str(file)}:
             output = torch.load(folder / file, weights_only=True)
             session.ran.setdefault(shape, []).append(Ran(output))
+        case {"ran_all": str(shape)}:
+            session.whole.add(shape)
         case {"timed": dict(timing), "state": dict(state)}:
             session.timing, session.state = timing, State(**state)
         case {"problem": dict(finding), "shape": str(shape)}:
-            session.problems[shape] = Finding(
-                finding["message"], finding["advice"], evidence=tuple(finding["evidence"])
-            )
+            session.problems[shape] = finding_of(finding)
         case {"lacking": str(message)}:
             session.lacking = Finding(message, line.get("advice", ""))
         case {"done": True}:
@@ -200,6 +211,11 @@ def read(line: dict[str, Any], folder: Path, session: Session) -> None:
                 progress.say(_("The card is busy with another measurement; waiting for it."))
             elif phase == "timing":
                 progress.say(_("Measuring on the card."))
+
+
+def finding_of(row: dict[str, Any]) -> Finding:
+    """A worker's finding; it knows no places."""
+    return Finding(row["message"], row["advice"], evidence=tuple(row["evidence"]))
 
 
 #: What a launch says if the machine is at fault, and not the kernel.
@@ -237,10 +253,11 @@ def end(session: Session, ending: Ending) -> None:
             _("Look for a loop that never ends."),
         )
         return
-    if not kernels_turn and "out of memory" in console:
+    # Torch's own allocations are ours, whoever's turn it is.
+    if "OutOfMemoryError" in console or (not kernels_turn and "out of memory" in console):
         session.lacking = Finding(
             _("The card has too little free memory for this measurement."),
-            _("End what else uses the card ('nvidia-smi' lists it), or measure on a larger one."),
+            MAKE_ROOM,
         )
         return
     if not (kernels_turn and (ending.status < 0 or "CUDA error" in console)) or any(
@@ -267,7 +284,9 @@ def fast(session: Session, task: Task, shape: Shape, target: targets.Target | No
     if problem is None and session.timing is None:
         if session.lacking is not None:
             return Assessment(Outcome.NOT_ASSESSED, (session.lacking,))
-        problem = session.ended or Finding(_("Nothing was measured."))
+        problem = session.ended
+        if problem is None:
+            raise JudgeFailed("the worker on the card measured nothing, and did not say why")
     if problem is not None:
         return Assessment(Outcome.FAILED, (problem,))
     figures = figures_of(session.timing, session.state, task, shape, target)

@@ -10,15 +10,15 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from grader.admit import Admitted
 from grader.capture.format import Capture
 from grader.catalog import Group, Kernel, Lab, Shape
-from grader.gpu import compiler, hardware, lock, sanitizer, toolchain, unfit
+from grader.gpu import compiler, lock, sanitizer, toolchain, unfit
 from grader.gpu.architectures import architecture
+from grader.gpu.disposable import waiting_threads
 from grader.gpu.generated import Generated
 from grader.gpu.hardware import Card
 from grader.gpu.lowering import Job, Lowered, lower_all
@@ -38,13 +38,10 @@ LINE_MARKS = {"tl.emit_line_directives": True}
 
 def must_have() -> tuple[str, Card]:
     """The sanitizer's path, and the card. Raises Unavailable if one of them is missing."""
-    gpu = hardware.look()
-    card = hardware.judging_card(gpu)
-    if card is None:
-        lacking = unfit.why(gpu) or Finding("")
-        message = _("There is no GPU here for compute-sanitizer to watch. {why}").format(why=lacking.message)
-        advice = _("{advice} The simulator looks for the same faults: --device sim.").format(advice=lacking.advice)
-        raise Unavailable(Finding(message.strip(), advice.strip()))
+    card = unfit.needed(
+        _("There is no GPU here for compute-sanitizer to watch."),
+        _("The simulator looks for the same faults: --device sim."),
+    )
     path = sanitizer.find()
     if path is None:
         message = _("NVIDIA's compute-sanitizer is not here.")
@@ -105,7 +102,7 @@ def watch(
 
     # The tools don't mind one another, but a measurement would mind them.
     busy = _("The card is busy with another measurement; waiting for it.")
-    with lock.held(lock.path_for(card.uuid), lambda: progress.say(busy)), ThreadPoolExecutor(AT_ONCE) as pool:
+    with lock.held(lock.path_for(card.uuid), lambda: progress.say(busy)), waiting_threads(AT_ONCE) as pool:
         return refused, dict(zip(runs, pool.map(one, runs), strict=True))
 
 

@@ -25,6 +25,7 @@ def figures_of(
     timing: Mapping[str, Any], state: State, task: Task, shape: Shape, target: Target | None
 ) -> Figures:
     """The figures of a measurement, as they are shown and decided on."""
+    low, high = widened(timing["low"], timing["high"])
     return Figures(
         shape=str(shape),
         unit=task.unit,
@@ -33,8 +34,8 @@ def figures_of(
         peer=timing["peer"],
         peer_achieved=task.rate(shape, timing["peer_ms"]),
         ratio=timing["ratio"],
-        ratio_low=timing["low"] * (1 - BETWEEN_RUNS),
-        ratio_high=timing["high"] * (1 + BETWEEN_RUNS),
+        ratio_low=low,
+        ratio_high=high,
         runs=timing["rounds"],
         decided=None if target is None else timing["ratio"] * target.peer_rate,
         target=None if target is None else target.full,
@@ -43,6 +44,11 @@ def figures_of(
         card_state=in_words(state),
         origin="" if target is None else target.origin,
     )
+
+
+def widened(low: float, high: float) -> tuple[float, float]:
+    """The interval of a ratio that is decided on, of one that was measured in one process."""
+    return low * (1 - BETWEEN_RUNS), high * (1 + BETWEEN_RUNS)
 
 
 def unquiet(timing: Mapping[str, Any], state: State) -> tuple[str, ...]:

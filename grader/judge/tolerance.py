@@ -37,26 +37,26 @@ _U = UNIT[torch.float32]
 _FUNCTION = FUNCTION_ULPS * 2 * _U
 #: What the functions above may flush to zero.
 _FLUSHED = 2.0**-126
-#: The shortest tile of an online softmax: the depth of a tensor core's product of halves.
+#: The shortest tile of an online softmax, if no other is told: the depth of a tensor core's product of halves.
 _TILE = 16
 
 
-def exponentials(scores: torch.Tensor, error: torch.Tensor | float) -> torch.Tensor:
+def exponentials(scores: torch.Tensor, error: torch.Tensor | float, tile: int = _TILE) -> torch.Tensor:
     """The relative error of exp(sⱼ − m) in fp32, for ``scores`` of a row (last dimension) known to ± ``error``.
 
     Whatever m is, it is the same for the row. In the form exp2(s log₂e − m log₂e) of scaled scores, which is the
     least exact one, the scaling, the products, their difference and log₂e itself are off by u(|s| + |m|) each at
     most, and |m| is at most the largest |s| of the row; an error d of the exponent is a factor of exp(d).
 
-    An online softmax multiplies what it has so far by exp(m − m'), once for each tile of 16 or more. With fused
-    multiply-adds one of the two products is rounded and the other isn't: u|m| each time, even if m = m'. The
+    An online softmax multiplies what it has so far by exp(m − m'), once for each ``tile`` scores or more. With
+    fused multiply-adds one of the two products is rounded and the other isn't: u|m| each time, even if m = m'. The
     differences and log₂e add u|m − m'|, and as m only rises, all of these together at most twice the largest |s|.
     Where a score is −∞, exp is 0 exactly.
     """
     finite = torch.isfinite(scores)
     size = torch.where(finite, scores.abs(), 0.0)
     largest = size.amax(-1, keepdim=True)
-    rescalings = math.ceil(scores.shape[-1] / _TILE)
+    rescalings = math.ceil(scores.shape[-1] / tile)
     exponent = error + 4 * _U * (size + largest) + (rescalings + 4) * _U * largest
     factors = (1 + rescalings) * math.log1p(_FUNCTION) + rescalings * math.log1p(_U)
     return torch.where(finite, torch.expm1(exponent + factors), 0.0)
@@ -74,10 +74,13 @@ def _divisor(weights: torch.Tensor, each: torch.Tensor) -> torch.Tensor:
     return total
 
 
-def softmax(scores: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The bound on softmax over the last dimension of exact float64 ``scores``, in fp32, rounded to ``dtype``."""
+def softmax(scores: torch.Tensor, dtype: torch.dtype, tile: int = _TILE) -> torch.Tensor:
+    """The bound on softmax over the last dimension of exact float64 ``scores``, in fp32, rounded to ``dtype``.
+
+    It may be computed online, by tiles of ``tile`` columns or more.
+    """
     weights = scores.softmax(-1)
-    each = exponentials(scores, 0.0)
+    each = exponentials(scores, 0.0, tile)
     # Of a quotient whose parts are off by a and b, relative to them: (1 + a)/(1 − b) − 1.
     quotient = (1 + each) * (1 + _FUNCTION) / (1 - _divisor(weights, each)) - 1
     return rounded(weights, weights * quotient + _FLUSHED, dtype)

@@ -13,6 +13,10 @@ from grader.verdict import Finding
 
 CANARY = 4096  # elements before and after a tensor that must stay as they are
 SETS = 3  # of inputs, so that no launch finds the last one's in a cache
+GIB = 2**30
+
+
+MAKE_ROOM = _("End what else uses the card ('nvidia-smi' lists it), or measure on a larger one.")
 
 
 class Guarded:
@@ -111,6 +115,13 @@ def memory_needed(kernel: Kernel, shape: Shape, sets: int) -> int:
 def fitting_sets(kernel: Kernel, shape: Shape, free: int) -> int:
     """How many sets fit into ``free`` bytes, at most SETS; 0 if not even two do."""
     return next((sets for sets in range(SETS, 1, -1) if memory_needed(kernel, shape, sets) <= free), 0)
+
+
+def no_room(kernel: Kernel, shape: Shape, free: int) -> Finding:
+    """That ``free`` bytes of the card's memory are not enough for two sets."""
+    text = _("The card has {free:.1f} GiB of free memory; measuring at {shape} takes {needed:.1f} GiB.")
+    needed = memory_needed(kernel, shape, 2)
+    return Finding(text.format(free=free / GIB, needed=needed / GIB, shape=shape), MAKE_ROOM)
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grader.gpu import lock
+from grader.gpu import disposable, lock
 
 POLL = 0.01  # seconds between looks at the report
 START = 120.0  # seconds that importing may take
@@ -43,12 +43,12 @@ class Ending:
 class Worker:
     """A worker process, and the folder that it works in, which lasts until ``close``."""
 
-    def __init__(self, module: str, environment: Mapping[str, str] | None = None, *wrapper: str) -> None:
-        """Starts ``python -m module FOLDER PARENT``, under the command ``wrapper`` if there is one."""
+    def __init__(self, module: str, environment: Mapping[str, str] | None = None) -> None:
+        """Starts ``python -m module FOLDER PARENT``."""
         self.folder = Path(tempfile.mkdtemp(prefix="tilelab-card-"))
         own = {"TMPDIR": str(self.folder), "TILELANG_CACHE_DIR": str(self.folder / "cache")}
         own["TILELAB_LOCKS"] = str(lock.folder())  # which are shared: not the worker's own TMPDIR
-        command = [*wrapper, sys.executable, "-P", "-m", module, str(self.folder), str(os.getpid())]
+        command = [sys.executable, "-P", "-m", module, str(self.folder), str(os.getpid())]
         self._console = (self.folder / "console").open("w+b")
         self._process = subprocess.Popen(
             command,
@@ -81,11 +81,11 @@ class Worker:
                     phase, since = line, time.monotonic()
                 on_line(line)
             if over:
-                return Ending(self._process.returncode, self._tail())
+                return Ending(self._process.returncode, disposable.last_words(self._console, CONSOLE))
             limit = phase.get("limit")
             if limit is not None and time.monotonic() - since > limit:
                 self._kill()
-                return Ending(self._process.returncode, self._tail(), phase)
+                return Ending(self._process.returncode, disposable.last_words(self._console, CONSOLE), phase)
             time.sleep(POLL)
 
     def close(self) -> None:
@@ -96,13 +96,8 @@ class Worker:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        disposable.kill_group(self._process.pid)
         self._process.wait()
-
-    def _tail(self) -> str:
-        self._console.seek(max(0, self._console.seek(0, os.SEEK_END) - CONSOLE))
-        return self._console.read().decode(errors="replace")
 
 
 class _Report:
@@ -152,7 +147,7 @@ def receive() -> tuple[Report, Line]:
     """In the worker, after its imports: its report, and the job, which is waited for. It dies with its parent."""
     folder, parent = Path(sys.argv[1]), int(sys.argv[2])
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    if os.getppid() != parent and os.environ.get("TILELAB_WRAPPED") is None:
+    if os.getppid() != parent:
         sys.exit("the parent has ended")
     line = sys.stdin.readline()
     if not line:

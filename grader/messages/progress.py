@@ -12,6 +12,9 @@ from contextlib import contextmanager
 
 VARIABLE = "TILELAB_PROGRESS"
 
+#: Taken out of the environment: the pipe is this process's, and to those that it starts the number means nothing.
+_pipe = os.environ.pop(VARIABLE, None)
+
 _listeners: list[Callable[[str], None]] = []
 
 
@@ -20,10 +23,10 @@ def say(text: str) -> None:
     if _listeners:
         for listener in list(_listeners):
             listener(text)
-    elif (number := os.environ.get(VARIABLE)) is not None:
-        # Nobody listens any more: then there is nobody to tell, and the work goes on.
+    elif _pipe is not None:
+        # Nobody listens any more, or listens too slowly: then there is nobody to tell, and the work goes on.
         with contextlib.suppress(OSError):
-            os.write(int(number), text.encode() + b"\n")
+            os.write(int(_pipe), text.encode() + b"\n")
 
 
 @contextmanager
@@ -40,6 +43,7 @@ def heard(listener: Callable[[str], None]) -> Iterator[None]:
 def handed_up() -> Iterator[int]:
     """The number of a pipe's end, for a process to be started meanwhile (``pass_fds``, and VARIABLE)."""
     reading, writing = os.pipe()
+    os.set_blocking(writing, False)  # a full pipe stops nobody
     pump = threading.Thread(target=_pump, args=(reading,), daemon=True)
     pump.start()
     try:

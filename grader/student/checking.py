@@ -1,6 +1,8 @@
 """``check``: from a live kernel to a table in the notebook."""
 
 import linecache
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from grader import catalog
@@ -11,7 +13,7 @@ from grader.report import notebook as html
 from grader.report import words
 from grader.report.terminal import render
 from grader.report.text import describe
-from grader.verdict import Finding, JudgeFailed, Unusable, Verdict
+from grader.verdict import MIME, Finding, JudgeFailed, Unusable, Verdict, to_json
 
 
 def name_of(kernel: Any) -> str:
@@ -47,14 +49,19 @@ def check_kernel(kernel: Any, part: str | None, device: str) -> None:
 
         Console().print(render(verdict))
     else:
-        display_page(html.render(verdict), "\n".join(_plain(verdict)))
+        display_page(html.render(verdict), "\n".join(_plain(verdict)), {MIME: to_json(_public(verdict))})
 
 
-def display_page(page: str, text: str) -> None:
-    """The page, and the same in words for where no HTML is shown."""
+def _public(verdict: Verdict) -> Verdict:
+    """A notebook is passed on: it need not say how to replay the run."""
+    return replace(verdict, seed=None)
+
+
+def display_page(page: str, text: str, more: Mapping[str, str] | None = None) -> None:
+    """The page, the same in words for where no HTML is shown, and ``more`` by media type."""
     from IPython.display import display
 
-    display({"text/html": page, "text/plain": text}, raw=True)
+    display({"text/html": page, "text/plain": text, **(more or {})}, raw=True)
 
 
 def _plain(verdict: Verdict) -> list[str]:

@@ -167,6 +167,9 @@ class JudgeFailed(RuntimeError):
     """A fault of ours: nothing was decided. The message is the detail that whoever mends it needs."""
 
 
+#: A verdict's JSON in a notebook's outputs, for programs.
+MIME = "application/vnd.tilelab.verdict+json"
+
 _verdict = TypeAdapter(Verdict)
 
 

@@ -10,13 +10,24 @@ import os
 import secrets
 from pathlib import Path
 
+from grader.gpu import user_folders
+from grader.messages import _
+from grader.verdict import Finding, Unavailable
+
 
 def secret_file() -> Path:
-    """TILELAB_SECRET, or a file in the user's configuration folder."""
+    """TILELAB_SECRET, or a file in the user's configuration folder. Raises Unavailable if there is neither."""
     configured = os.environ.get("TILELAB_SECRET")
     if configured:
         return Path(configured)
-    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    base = user_folders.configuration()
+    if base is None:
+        raise Unavailable(
+            Finding(
+                _("There is no place for the secret of official runs: you have no home folder."),
+                _("Name a file for it: TILELAB_SECRET=FILE."),
+            )
+        )
     return Path(base, "tilelab", "secret")
 
 

@@ -24,4 +24,16 @@ FURTHER: dict[str, dict[str, tuple[Shape, ...]]] = {
             Shape("further small", {"M": 16, "N": 8, "K": 8}, Group.TAILS, hidden=True),
         ),
     },
+    "lab05_softmax": {
+        "softmax": (
+            Shape("further tiles", {"M": 24, "N": 1536}, Group.TILES, hidden=True),
+            Shape("further tail", {"M": 17, "N": 3001}, Group.TAILS, hidden=True),
+            Shape("further small", {"M": 3, "N": 7}, Group.TAILS, hidden=True),
+        ),
+        "online_softmax": (
+            Shape("further tiles", {"M": 2, "N": 40_960}, Group.TILES, hidden=True),
+            Shape("further tail", {"M": 3, "N": 12_289}, Group.TAILS, hidden=True),
+            Shape("further small", {"M": 2, "N": 5}, Group.TAILS, hidden=True),
+        ),
+    },
 }
