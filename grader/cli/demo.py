@@ -25,6 +25,7 @@ WRONG = {
     "lab01_vector_add": ("if index < N:", "if index <= N:"),
     "lab02_matmul": ("T.Pipelined(T.ceildiv(K, block_K)", "T.Pipelined(K // block_K"),
     "lab04_fused_epilogue": ("z = C_tile[i, j] + bias_tile[j]", "z = C_tile[i, j] + bias_tile[i]"),
+    "lab05_softmax": (" * T.exp(before[i] - top[i])", ""),
 }
 
 #: A cell that a hostile student adds, by lab.
@@ -56,6 +57,12 @@ import torch
 def gemm_bias_gelu(M, N, K):
     return lambda A, B, bias: torch.nn.functional.gelu(torch.addmm(bias, A, B), approximate="tanh")
 """,
+    "lab05_softmax": """
+import torch
+
+softmax = lambda M, N: lambda X: torch.softmax(X, dim=1)
+online_softmax = torch.compile(softmax)
+""",
 }
 
 #: (points, of assessed) on the simulator for each kind of notebook, by lab. What is refused, or can't be judged,
@@ -64,6 +71,7 @@ EXPECTED = {
     "lab01_vector_add": {"solution": (70, 70), "skeleton": (5, 70), "wrong": (50, 70), "hostile": (0, 100)},
     "lab02_matmul": {"solution": (60, 60), "skeleton": (5, 60), "wrong": (40, 60), "hostile": (0, 100)},
     "lab04_fused_epilogue": {"solution": (60, 60), "skeleton": (5, 60), "wrong": (5, 60), "hostile": (0, 100)},
+    "lab05_softmax": {"solution": (80, 80), "skeleton": (10, 80), "wrong": (45, 80), "hostile": (0, 100)},
 }
 
 
