@@ -102,9 +102,7 @@ def launch(
 
 
 def start_worker(card: Card, module: str = "grader.judge.card_worker") -> Worker:
-    # Whatever the numbering of cards is: the worker sees this one alone.
-    only = {"CUDA_VISIBLE_DEVICES": card.uuid} if card.uuid else {}
-    return Worker(module, only)
+    return Worker(module, card.alone)
 
 
 def _compile(
