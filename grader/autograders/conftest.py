@@ -117,7 +117,7 @@ def submission(
 
     torch.set_num_threads(1)  # simulated kernels run in forked processes, and a fork takes no threads along
 
-    request.config.stash[_DEVICE] = "simulator" if card is None else card.name
+    request.config.stash[_DEVICE] = verdict.SIMULATOR if card is None else card.name
     request.config.stash[_CAPTURE] = capture
     return Submission(capture, lab, card, _seed(request.config), no_card)
 

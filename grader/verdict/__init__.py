@@ -111,11 +111,14 @@ class Check:
         return self.max_points if undecided else 0.0
 
 
+SIMULATOR = "simulator"
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The judgement of one submission of one lab.
 
-    ``device`` is "simulator" or the card's name; ``capture`` is the SHA-256 of the captured IR; ``seed``
+    ``device`` is SIMULATOR or the card's name; ``capture`` is the SHA-256 of the captured IR; ``seed``
     replays the run (it is kept by the instructor and stripped from what students get).
     """
 
