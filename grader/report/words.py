@@ -29,6 +29,8 @@ def outcome(check: Check) -> str:
 
 
 def points(check: Check) -> str:
+    if check.waiting and check.manual:
+        return _("{points} from a teacher").format(points=number(check.max_points))
     if check.waiting:
         return _("waiting for {points}").format(points=number(check.max_points))
     return f"{number(check.points)} / {number(check.max_points)}"
@@ -55,12 +57,16 @@ def summary(verdict: Verdict) -> str:
     text = _("{points} of {assessed} assessed points").format(
         points=number(verdict.points), assessed=number(verdict.assessed_max)
     )
-    if verdict.waiting and not verdict.assessed_max:
-        return _("Nothing could be judged here; {waiting} points wait for a GPU.").format(
-            waiting=number(verdict.waiting)
-        )
-    if verdict.waiting:
-        text += _("; {waiting} wait for a GPU").format(waiting=number(verdict.waiting))
+    teacher = verdict.waiting_for_teacher
+    card = verdict.waiting - teacher
+    waits = [_("{waiting} wait for a GPU").format(waiting=number(card))] if card else []
+    waits += [_("{waiting} wait for a teacher").format(waiting=number(teacher))] if teacher else []
+    if card and not teacher and not verdict.assessed_max:
+        return _("Nothing could be judged here; {waiting} points wait for a GPU.").format(waiting=number(card))
+    if waits and not verdict.assessed_max:
+        return _("Nothing could be judged here; of the points, {waits}.").format(waits=_(" and ").join(waits))
+    if waits:
+        text += "; " + _(" and ").join(waits)
     return text + "."
 
 
