@@ -2,6 +2,29 @@
 
 from grader.catalog.manifest import Group, Kernel, Lab, Parameter, Role, Shape
 
+ENVIRONMENT = Lab(
+    id="lab00_environment",
+    title="The environment, and a first tile",
+    version=1,
+    kernels=(
+        Kernel(
+            name="tile_copy",
+            arguments=("M", "N"),
+            parameters=(
+                Parameter("A", "float32", ("M", "N")),
+                Parameter("B", "float32", ("M", "N"), Role.OUT),
+            ),
+            shapes=(
+                Shape("one tile", {"M": 32, "N": 64}, Group.TILES),
+                Shape("many tiles", {"M": 128, "N": 256}, Group.TILES),
+                Shape("tail", {"M": 100, "N": 200}, Group.TAILS),
+                Shape("odd", {"M": 33, "N": 65}, Group.TAILS),
+                Shape("one element", {"M": 1, "N": 1}, Group.TAILS),
+            ),
+        ),
+    ),
+)
+
 VECTOR_ADD = Lab(
     id="lab01_vector_add",
     title="Vector add",
@@ -52,4 +75,4 @@ MATMUL = Lab(
     ),
 )
 
-LABS: tuple[Lab, ...] = (VECTOR_ADD, MATMUL)
+LABS: tuple[Lab, ...] = (ENVIRONMENT, VECTOR_ADD, MATMUL)

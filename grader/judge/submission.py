@@ -304,9 +304,10 @@ class Submission:
         return self._on_card[name]
 
     def _target(self, name: str) -> targets.Target | None:
-        """What is asked of the kernel's speed on this card."""
-        (shape,) = self.lab.kernel(name).group(Group.TIMED)
-        return targets.find(self.lab.id, name, shape.name, self.card.name)
+        """What is asked of the kernel's speed on this card; None also where its speed is not asked for."""
+        for shape in self.lab.kernel(name).group(Group.TIMED):
+            return targets.find(self.lab.id, name, shape.name, self.card.name)
+        return None
 
     def _known(self, name: str, shape: Shape) -> Admitted:
         found = self._admit(name, shape)

@@ -1,10 +1,12 @@
 """The tasks, by lab."""
 
+from grader.judge.lab00_environment import TILE_COPY
 from grader.judge.lab01_vector_add import VECTOR_ADD
 from grader.judge.lab02_matmul import MATMUL
 from grader.judge.task import Task
 
 TASKS: dict[str, tuple[Task, ...]] = {
+    "lab00_environment": (TILE_COPY,),
     "lab01_vector_add": (VECTOR_ADD,),
     "lab02_matmul": (MATMUL,),
 }
