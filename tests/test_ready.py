@@ -11,8 +11,8 @@ import pytest
 from cells import ROOT
 
 from grader import catalog
-from grader.student import ready
-from grader.student.ready import NIGHTLY, NotReady, Requirement
+from grader.student import preparing as ready
+from grader.student.preparing import NIGHTLY, NotReady, Requirement
 
 PINNED = Requirement("tilelang", "==0.1.15")
 TORCH = Requirement("torch", ">=2.11")
@@ -52,7 +52,7 @@ def test_what_was_imported_before_asks_for_a_restart(monkeypatch):
     machine = Machine(monkeypatch, {"tilelang": "0.1.12"}, {"tilelang==0.1.15": "0.1.15"})
     monkeypatch.setitem(sys.modules, "tilelang", None)
     monkeypatch.setattr(ready, "requirements", lambda: (PINNED,))
-    with pytest.raises(NotReady, match="tilelang changed .* Restart session"):
+    with pytest.raises(NotReady, match=r"tilelang changed .* Restart session"):
         ready.make_ready(machine.pip)
 
 
@@ -70,7 +70,7 @@ def test_without_the_release_the_nightly_build_is_taken(monkeypatch, capsys):
 
 def test_without_a_network_it_says_so(monkeypatch):
     machine = Machine(monkeypatch, {}, {})
-    with pytest.raises(NotReady, match="tilelang==0.1.15 could not be installed"):
+    with pytest.raises(NotReady, match=r"tilelang==0\.1\.15 could not be installed"):
         ready.complete([PINNED], machine.pip)
     assert "".join(NotReady("words")._render_traceback_()) == "words"
 
@@ -104,8 +104,8 @@ def test_what_is_wanted_is_what_the_project_wants(monkeypatch):
 
 
 def test_it_needs_no_package_before_all_is_there():
-    """As on Google Colab, where this package may come first: ``ready`` is found by an interpreter without others."""
-    code = "from grader import ready; ready.__doc__; import grader.student.ready as r; print(r.lacking(r.requirements()))"
+    """As on Google Colab, where this package may come first: an interpreter without any other finds ``ready``."""
+    code = "from grader import ready; import grader.student.preparing as p; print(p.lacking(p.requirements()))"
     command = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"
 

@@ -22,12 +22,16 @@ Change = Callable[[str], str]
 
 #: What a wrong student did to the solution, by lab: a text that must occur, and what stands in its place.
 WRONG = {
+    "lab00_environment": ("T.copy(A[by * block_M, bx * block_N]", "T.copy(A[bx * block_M, by * block_N]"),
     "lab01_vector_add": ("if index < N:", "if index <= N:"),
     "lab02_matmul": ("T.Pipelined(T.ceildiv(K, block_K)", "T.Pipelined(K // block_K"),
 }
 
 #: A cell that a hostile student adds, by lab.
 HOSTILE = {
+    "lab00_environment": """
+tile_copy = torch.clone
+""",
     "lab01_vector_add": """
 vector_add = tilelang.jit(out_idx=[-1], compile_flags=["-ccbin", "/tmp/not-a-compiler"])(vector_add.func.orig_func)
 """,
@@ -53,6 +57,7 @@ os._exit(0)
 #: (points, of assessed) on the simulator for each kind of notebook, by lab. What is refused, or can't be judged,
 #: is decided in full: no GPU could give it points.
 EXPECTED = {
+    "lab00_environment": {"solution": (100, 100), "skeleton": (10, 100), "wrong": (30, 100), "hostile": (0, 100)},
     "lab01_vector_add": {"solution": (70, 70), "skeleton": (5, 70), "wrong": (50, 70), "hostile": (0, 100)},
     "lab02_matmul": {"solution": (60, 60), "skeleton": (5, 60), "wrong": (40, 60), "hostile": (0, 100)},
 }
