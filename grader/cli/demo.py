@@ -24,11 +24,21 @@ Change = Callable[[str], str]
 WRONG = {
     "lab00_environment": ("T.copy(A[by * block_M, bx * block_N]", "T.copy(A[bx * block_M, by * block_N]"),
     "lab01_vector_add": ("if index < N:", "if index <= N:"),
+    "lab03_schedules": ("227 // stage", "227 / stage"),
     "lab02_matmul": ("T.Pipelined(T.ceildiv(K, block_K)", "T.Pipelined(K // block_K"),
 }
 
 #: A cell that a hostile student adds, by lab.
 HOSTILE = {
+    "lab03_schedules": """
+class Schedules(list):
+    def __eq__(self, other):
+        return True
+
+schedules = Schedules([best] * 1000)
+best = {"block_M": schedules}
+predictions = type("Always", (dict,), {"__getitem__": lambda self, name: 16})()
+""",
     "lab00_environment": """
 tile_copy = torch.clone
 """,
@@ -59,6 +69,7 @@ os._exit(0)
 EXPECTED = {
     "lab00_environment": {"solution": (100, 100), "skeleton": (10, 100), "wrong": (30, 100), "hostile": (0, 100)},
     "lab01_vector_add": {"solution": (70, 70), "skeleton": (5, 70), "wrong": (50, 70), "hostile": (0, 100)},
+    "lab03_schedules": {"solution": (60, 60), "skeleton": (0, 85), "wrong": (45, 60), "hostile": (0, 85)},
     "lab02_matmul": {"solution": (60, 60), "skeleton": (5, 60), "wrong": (40, 60), "hostile": (0, 100)},
 }
 

@@ -3,12 +3,14 @@
 from grader.judge.lab00_environment import TILE_COPY
 from grader.judge.lab01_vector_add import VECTOR_ADD
 from grader.judge.lab02_matmul import MATMUL
+from grader.judge.lab03_schedules import SCHEDULED_MATMUL
 from grader.judge.task import Task
 
 TASKS: dict[str, tuple[Task, ...]] = {
     "lab00_environment": (TILE_COPY,),
     "lab01_vector_add": (VECTOR_ADD,),
     "lab02_matmul": (MATMUL,),
+    "lab03_schedules": (SCHEDULED_MATMUL,),
 }
 
 

@@ -24,4 +24,7 @@ FURTHER: dict[str, dict[str, tuple[Shape, ...]]] = {
             Shape("further small", {"M": 16, "N": 8, "K": 8}, Group.TAILS, hidden=True),
         ),
     },
+    "lab03_schedules": {
+        "scheduled_matmul": (Shape("further tail", {"M": 136, "N": 264, "K": 392}, Group.TAILS, hidden=True),),
+    },
 }
