@@ -119,7 +119,8 @@ def submission(
 
     request.config.stash[_DEVICE] = verdict.SIMULATOR if card is None else card.name
     request.config.stash[_CAPTURE] = capture
-    return Submission(capture, lab, card, _seed(request.config), no_card)
+    scheduled = catalog.at_schedules(lab, capture.plain_values)
+    return Submission(capture, scheduled, card, _seed(request.config), no_card)
 
 
 def _seed(config: pytest.Config) -> str:
@@ -177,6 +178,7 @@ def _check(item: pytest.Item, report: pytest.TestReport, assessment: Assessment)
         figures=assessment.figures,
         seconds=report.duration,
         free=row.free,
+        manual=row.manual,
     )
 
 

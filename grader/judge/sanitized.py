@@ -15,7 +15,7 @@ from pathlib import Path
 
 from grader.admit import Admitted
 from grader.capture.format import Capture
-from grader.catalog import Group, Kernel, Lab, Shape
+from grader.catalog import Group, Kernel, Lab, Shape, at_schedules
 from grader.gpu import compiler, lock, sanitizer, toolchain, unfit
 from grader.gpu.architectures import ARCHITECTURES, architecture
 from grader.gpu.disposable import waiting_threads
@@ -56,6 +56,7 @@ def must_have() -> tuple[str, Card]:
 def sanitize(capture: Capture, lab: Lab, seed: str = "local") -> tuple[Sanitized, ...]:
     """What the sanitizer says of each of the lab's kernels. Raises Unavailable, Unusable and JudgeFailed."""
     path, card = must_have()
+    lab = at_schedules(lab, capture.plain_values)
     return tuple(_Kernel(capture, lab, kernel, card, path).sanitize(seed) for kernel in lab.kernels)
 
 

@@ -30,6 +30,8 @@ def outcome(check: Check) -> str:
 
 
 def points(check: Check) -> str:
+    if check.waiting and check.manual:
+        return _("{points} from a teacher").format(points=number(check.max_points))
     if check.waiting:
         return _("waiting for {points}").format(points=number(check.max_points))
     return f"{number(check.points)} / {number(check.max_points)}"
@@ -56,16 +58,19 @@ def summary(verdict: Verdict) -> str:
     text = _("{points} of {assessed} assessed points").format(
         points=number(verdict.points), assessed=number(verdict.assessed_max)
     )
-    if not verdict.waiting:
+    teacher = verdict.waiting_for_teacher
+    card, on_simulator = verdict.waiting - teacher, verdict.device == SIMULATOR
+    waits = []
+    if card:
+        # On a card nothing waits for one: what is open there was too noisy, or has no target.
+        waits.append((_("{n} wait for a GPU") if on_simulator else _("{n} are still open")).format(n=number(card)))
+    if teacher:
+        waits.append(_("{n} wait for a teacher").format(n=number(teacher)))
+    if not waits:
         return text + "."
-    waiting, on_simulator = number(verdict.waiting), verdict.device == SIMULATOR
     if not verdict.assessed_max:
-        nothing = _("Nothing could be judged here; {waiting} points wait for a GPU.")
-        if not on_simulator:
-            nothing = _("Nothing could be judged; {waiting} points are still open.")
-        return nothing.format(waiting=waiting)
-    more = _("; {waiting} wait for a GPU") if on_simulator else _("; {waiting} are still open")
-    return text + more.format(waiting=waiting) + "."
+        return _("Nothing could be judged here; of the points, {waits}.").format(waits=_(" and ").join(waits))
+    return text + "; " + _(" and ").join(waits) + "."
 
 
 def figures(measured: Figures) -> str:
