@@ -29,7 +29,7 @@ def verify(
     for lab in made:
         findings += _stale(root, lab)
         findings += _differs_outside_gaps(root, lab)
-        findings += _leaks(root, lab)
+        findings += _leaks(root, lab, made)
         findings += _judged(lab, point_table, judge)
     return tuple(findings)
 
@@ -128,9 +128,20 @@ def _outside_stubs(cell: NotebookNode, may_have_stubs: bool) -> list[str]:
     return lines
 
 
-def _leaks(root: Path, lab: MadeLab) -> Iterator[Finding]:
-    """Looks for the answers' lines and the hidden tests' in every file under labs/, whatever its kind."""
+def _shown_before(lab: MadeLab, made: Sequence[MadeLab]) -> Iterator[str]:
+    for earlier in made:
+        if earlier.id == lab.id:
+            return
+        yield "\n".join(cell.source for cell in nbformat.reads(earlier.skeleton, as_version=4).cells)
+
+
+def _leaks(root: Path, lab: MadeLab, made: Sequence[MadeLab]) -> Iterator[Finding]:
+    """Looks for the answers' lines and the hidden tests' in every file under labs/, whatever its kind.
+
+    But an earlier lab may teach what a later one asks for: students have seen it by then.
+    """
     secret, shown = _secret_and_shown(lab)
+    shown += "\n".join(_shown_before(lab, made))
     for path in sorted((root / "labs").rglob("*")):
         if not path.is_file():
             continue

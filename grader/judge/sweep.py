@@ -1,9 +1,10 @@
-"""The judge's own sweep: a lab's given kernel at schedules that are known to be good somewhere.
+"""The judge's own sweep: a lab's kernel at schedules that are known to be good somewhere.
 
 ``tilelab calibrate`` measures them on a card; the best is what the students' choice is compared with. The kernel
-is the one that the lab gives to students, traced and admitted like one of theirs.
+is the lab's solution, traced and admitted like a student's; an installation without solutions has no sweep.
 """
 
+import importlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -18,20 +19,29 @@ from grader.gpu import compiler
 from grader.gpu.architectures import architecture
 from grader.gpu.hardware import Card
 from grader.judge import lab03_schedules
+from grader.messages import _, progress
 from grader.verdict import JudgeFailed, Unusable
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A lab's kernel as the lab gives it (cells of a notebook), and the schedules that it is measured at."""
+    """A lab's kernel, and the schedules that it is measured at."""
 
     lab: str
     kernel: str
-    source: str
     schedules: tuple[Mapping[str, int], ...]
 
+    @property
+    def source(self) -> str | None:
+        """The kernel's solution, as a cell of a notebook; None where there are no solutions."""
+        try:
+            private = importlib.import_module("grader.autograders.private.sweeps")
+        except ModuleNotFoundError:
+            return None
+        return private.KERNELS[self.lab]
 
-SWEEPS = (Sweep("lab03_schedules", "scheduled_matmul", lab03_schedules.KERNEL, lab03_schedules.SWEEP),)
+
+SWEEPS = (Sweep("lab03_schedules", "scheduled_matmul", lab03_schedules.SWEEP),)
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,9 @@ class Entry:
 def entries(card: Card) -> Iterator[Entry]:
     """Every schedule of every sweep, compiled for ``card``. What doesn't compile there is in it, too."""
     for sweep in SWEEPS:
+        if sweep.source is None:
+            progress.say(_("{lab}: no sweep, for the solutions are not installed here.").format(lab=sweep.lab))
+            continue
         lab = catalog.find(sweep.lab)
         yield from _built(sweep, lab, at_schedules_of(sweep, lab), card)
 
