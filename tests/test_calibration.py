@@ -24,7 +24,7 @@ from grader.gpu.ceilings import Measurement
 from grader.gpu.hardware import Card, Compiler, Driver, Gpu
 from grader.gpu.state import State
 from grader.gpu.timing import Clock, Samples
-from grader.judge import calibration, calibration_worker
+from grader.judge import calibration, calibration_worker, sweep
 from grader.judge.calibration import Reported, conclude
 from grader.judge.lab01_vector_add import VECTOR_ADD
 from grader.judge.peers import Missing, Peer
@@ -44,6 +44,14 @@ MEASURED = Measurement(
     kernel_us=1.6,
     event_us=2.5,
 )
+ENTRIES = (
+    sweep.Entry(
+        "lab03_schedules",
+        "scheduled_matmul",
+        Shape("4096, schedule 0", {"M": 4096, "N": 4096, "K": 4096}, Group.TIMED, schedule={"block_M": 128}),
+        library="here",
+    ),
+)
 QUIET = State(sm_mhz=(1700, 1740), celsius=(40, 50), watts=200.0, samples=100)
 
 
@@ -53,12 +61,22 @@ def rated(peer: str, rate: float) -> dict:
 
 ADD = {"rows": [rated("torch.add", 570.0), rated("torch.compile", 571.0)], "disturbed": 0.001}
 MATMUL = {"rows": [rated("cuBLAS (torch.matmul)", 110.0)], "disturbed": 0.001}
+SWEPT = {
+    "rows": [
+        {"schedule": {"block_M": 64}, "rate": 60.0, "why_not": ""},
+        {"schedule": {"block_M": 128}, "rate": 100.0, "why_not": ""},
+        {"schedule": {"block_M": 256}, "rate": None, "why_not": "too large"},
+    ],
+    "disturbed": 0.002,
+}
 LINES = [
     {"phase": "ceiling", "limit": 60.0, "what": "bandwidth"},
     {"ceilings": asdict(MEASURED)},
     {"phase": "peers", "limit": 240.0, "what": "lab01_vector_add: vector_add"},
     {"peers": ADD, "lab": "lab01_vector_add", "kernel": "vector_add"},
     {"peers": MATMUL, "lab": "lab02_matmul", "kernel": "matmul"},
+    {"peers": MATMUL, "lab": "lab03_schedules", "kernel": "scheduled_matmul"},
+    {"sweep": SWEPT, "lab": "lab03_schedules", "kernel": "scheduled_matmul"},
     {"state": asdict(QUIET)},
     {"done": True},
 ]
@@ -80,6 +98,8 @@ def concluded(**changes):
 def replace_line(line: dict, changes: dict) -> dict:
     if "peers" in line and line["kernel"] in changes:
         return line | {"peers": changes[line["kernel"]]}
+    if "sweep" in line and "sweep" in changes:
+        return line | {"sweep": changes["sweep"]}
     return {"state": asdict(changes["state"])} if "state" in line and "state" in changes else line
 
 
@@ -88,7 +108,7 @@ def replace_line(line: dict, changes: dict) -> dict:
 
 def test_the_best_peer_gives_the_row_and_small_differences_are_noise():
     found = concluded()
-    add, matmul = found.works
+    add, matmul, _scheduled = found.works
     assert add.best == "torch.add"
     assert (add.tiers, matmul.tiers) == (((342.0, 0.5), (513.0, 1.0)), ((49.5, 0.5), (88.0, 1.0)))
     faster = concluded(
@@ -98,6 +118,7 @@ def test_the_best_peer_gives_the_row_and_small_differences_are_noise():
     assert [(row.peer, row.peer_rate) for row in calibration.rows(faster)] == [
         ("torch.compile", 580.0),
         ("cuBLAS (torch.matmul)", 110.0),
+        ("cuBLAS (torch.matmul)", 110.0),
     ]
     for row in calibration.rows(found):
         assert row.card == CARD.name
@@ -105,6 +126,20 @@ def test_the_best_peer_gives_the_row_and_small_differences_are_noise():
         assert "driver 580.1, torch " in row.origin
     assert found.disturbed == ()
     assert from_json(to_json(found)) == found
+
+
+def test_where_shares_of_a_sweep_are_asked_its_best_gives_the_row():
+    found = concluded()
+    (row,) = (row for row in calibration.rows(found) if row.lab == "lab03_schedules")
+    assert (row.peer_rate, row.sweep.rate, row.sweep.schedule) == (110.0, 100.0, {"block_M": 128})
+    assert [(tier.at, tier.share) for tier in row.tiers] == [(70.0, 0.5), (93.0, 1.0)]
+    assert found.works[2].sweep.left_out == ("{'block_M': 256}: too large",)
+    assert "the best of 2 schedules does 100 TFLOP/s (block_M = 128)" in shown(found)
+    nothing = concluded(sweep={"rows": [SWEPT["rows"][2]], "disturbed": 0.0})
+    assert [row.lab for row in calibration.rows(nothing)] == ["lab01_vector_add", "lab02_matmul"]
+    assert "scheduled_matmul, 4096: no schedule was measured" in shown(nothing)
+    restless = concluded(sweep=SWEPT | {"disturbed": 0.5})
+    assert restless.disturbed
 
 
 def test_no_ceiling_lies_below_what_a_library_reached():
@@ -126,7 +161,7 @@ def test_a_peer_that_was_not_taken_is_told_and_gives_no_row():
     assert found.works[0].best == "torch.compile"
     none = concluded(matmul={"rows": [{"peer": "cuBLAS (torch.matmul)", "why_not": "no memory"}], "disturbed": 0})
     assert (none.works[1].best, none.works[1].tiers) == (None, ())
-    assert [row.lab for row in calibration.rows(none)] == ["lab01_vector_add"]
+    assert [row.lab for row in calibration.rows(none)] == ["lab01_vector_add", "lab03_schedules"]
     page = shown(none)
     assert "no memory" in page
     assert "lab02_matmul: matmul, 4096: no peer was measured" in page
@@ -182,6 +217,7 @@ def scripted(monkeypatch):
         monkeypatch.setenv("SCRIPT", json.dumps(lines))
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests"), *sys.path]))
         monkeypatch.setattr(calibration, "WORKER", "scripted_calibration")
+        monkeypatch.setattr(calibration.sweep, "entries", lambda card: iter(ENTRIES))
 
     return script
 
@@ -194,9 +230,14 @@ def test_a_calibration_is_what_the_worker_reports(scripted, tmp_path, monkeypatc
     with progress.heard(said.append):
         found = calibration.calibrate(CARD, "580.1")
     assert calibration.rows(found) == calibration.rows(concluded())
-    assert said == ["measuring what the card can do: bandwidth", "timing libraries: lab01_vector_add: vector_add"]
+    assert said == [
+        "compiling the judge's own sweep",
+        "measuring what the card can do: bandwidth",
+        "timing libraries: lab01_vector_add: vector_add",
+    ]
     seen = json.loads(facts.read_text())
     assert seen["visible"] == seen["job"]["uuid"] == CARD.uuid
+    assert [entry["shape"]["schedule"] for entry in seen["job"]["sweep"]] == [{"block_M": 128}]
     # Its files are its own and gone, and the lock is the one that all others take.
     assert seen["tmp"] == seen["folder"]
     assert not Path(seen["folder"]).exists()
@@ -319,7 +360,9 @@ def test_keeping_adds_to_the_teachers_file(machine, scripted):
     assert run("--keep").exit_code == 0
     assert machine.read_text().startswith("# my own")
     assert targets.of_card("Mine")
-    assert len(targets.of_card(CARD.name)) == 2
+    assert len(targets.of_card(CARD.name)) == 3
+    scheduled = targets.find("lab03_schedules", "scheduled_matmul", "4096", CARD.name)
+    assert (scheduled.sweep.rate, scheduled.sweep.schedule, scheduled.full) == (100.0, {"block_M": 128}, 93.0)
 
 
 def test_what_was_measured_on_a_restless_card_is_shown_and_not_kept(machine, scripted, tmp_path):

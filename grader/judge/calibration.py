@@ -1,23 +1,25 @@
 """Calibrates a card: starts the worker that measures, and makes rows of targets for the card of its report."""
 
 import contextlib
+import dataclasses
 import importlib.metadata
 import time
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
 
-from grader.gpu import derived, roofline, targets
+from grader.gpu import derived, roofline, target_file, targets
 from grader.gpu.ceilings import Measurement
 from grader.gpu.hardware import Card
 from grader.gpu.state import State
 from grader.gpu.target_file import TargetRow
 from grader.gpu.targets import Asked, Ceilings
+from grader.judge import sweep
 from grader.judge.speed import in_words, unquiet
 from grader.judge.worker_process import Ending, Line, Worker
 from grader.messages import _, progress
 from grader.verdict import Finding, JudgeFailed, Unavailable
-from grader.verdict.calibration import Calibration, PeerRate, WorkRates
+from grader.verdict.calibration import Calibration, PeerRate, SweepRates, WorkRates
 
 WORKER = "grader.judge.calibration_worker"
 CLEARLY = 1.005  # times the rate of an earlier peer: what makes a later one the better; less is noise
@@ -29,6 +31,7 @@ class Reported:
 
     measured: Measurement | None = None
     peers: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    sweeps: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     state: State | None = None
     lacking: str = ""
     done: bool = False
@@ -41,6 +44,8 @@ class Reported:
                 self.measured = Measurement(**found)
             case {"peers": dict(found), "lab": str(lab), "kernel": str(kernel)}:
                 self.peers[lab, kernel] = found
+            case {"sweep": dict(found), "lab": str(lab), "kernel": str(kernel)}:
+                self.sweeps[lab, kernel] = found
             case {"state": dict(found)}:
                 self.state = State(**found)
             case {"lacking": str(why)}:
@@ -57,7 +62,9 @@ def calibrate(card: Card, driver: str) -> Calibration:
     begin = time.monotonic()
     reported = Reported()
     with Worker(WORKER, _environment(card)) as worker:
-        ending = worker.run({"uuid": card.uuid}, reported.hear)
+        progress.say(_("compiling the judge's own sweep"))
+        swept = [dataclasses.asdict(entry) for entry in sweep.entries(card)]
+        ending = worker.run({"uuid": card.uuid, "sweep": swept}, reported.hear)
     if not reported.done:
         raise _ended(reported, ending)
     return conclude(card, driver, reported, time.monotonic() - begin)
@@ -68,11 +75,16 @@ def rows(calibration: Calibration) -> list[TargetRow]:
     asked = {one.key: one for one in targets.asked()}
     return [
         derived.row(
-            asked[work.lab, work.kernel, work.shape], calibration.card, peer.peer, peer.rate, calibration.origin
+            asked[work.lab, work.kernel, work.shape],
+            calibration.card,
+            peer.peer,
+            peer.rate,
+            calibration.origin,
+            _best(work.sweep),
         )
         for work in calibration.works
         for peer in work.peers
-        if peer.peer == work.best and peer.rate is not None
+        if work.tiers and peer.peer == work.best and peer.rate is not None
     ]
 
 
@@ -98,11 +110,20 @@ def conclude(card: Card, driver: str, reported: Reported, seconds: float) -> Cal
     measured, seen = reported.measured, reported.state
     if measured is None or seen is None:
         raise JudgeFailed("the calibration ended without its figures")
-    noise = max((found["disturbed"] for found in reported.peers.values()), default=0.0)
+    noise = max(
+        (found["disturbed"] for found in (*reported.peers.values(), *reported.sweeps.values())), default=0.0
+    )
     disturbed = unquiet({"disturbed": noise}, seen)
     origin = _origin(driver, disturbed)
     works = tuple(
-        _work(one, reported.peers.get(one.key[:2], {"rows": []}), card, origin) for one in targets.asked()
+        _work(
+            one,
+            reported.peers.get(one.key[:2], {"rows": []}),
+            _swept(reported.sweeps.get(one.key[:2])),
+            card,
+            origin,
+        )
+        for one in targets.asked()
     )
     datasheet = roofline.of_driver(card.name)
     # What a library reached with real work was reached: no ceiling lies below it.
@@ -129,7 +150,23 @@ def conclude(card: Card, driver: str, reported: Reported, seconds: float) -> Cal
     )
 
 
-def _work(one: Asked, found: dict[str, Any], card: Card, origin: str) -> WorkRates:
+def _swept(found: dict[str, Any] | None) -> SweepRates | None:
+    """The best of what was measured; None if nothing was."""
+    if found is None:
+        return None
+    measured = [row for row in found["rows"] if row["rate"] is not None]
+    if not measured:
+        return None
+    best = max(measured, key=lambda row: row["rate"])
+    left_out = tuple(f"{row['schedule']}: {row['why_not']}" for row in found["rows"] if row["rate"] is None)
+    return SweepRates(len(measured), best["rate"], best["schedule"], left_out)
+
+
+def _best(swept: SweepRates | None) -> target_file.Sweep | None:
+    return None if swept is None else target_file.Sweep(rate=swept.rate, schedule=swept.schedule)
+
+
+def _work(one: Asked, found: dict[str, Any], swept: SweepRates | None, card: Card, origin: str) -> WorkRates:
     peers = tuple(PeerRate(**row) for row in found["rows"])
     best: PeerRate | None = None
     for peer in peers:
@@ -138,8 +175,11 @@ def _work(one: Asked, found: dict[str, Any], card: Card, origin: str) -> WorkRat
     work = WorkRates(one.lab, one.kernel, one.shape, one.unit, one.ceiling, peers)
     if best is None or best.rate is None:
         return work
-    row = derived.row(one, card.name, best.peer, best.rate, origin)
-    return replace(work, best=best.peer, tiers=tuple((tier.at, tier.share) for tier in row.tiers))
+    work = replace(work, best=best.peer, sweep=swept)
+    if one.of_sweep and swept is None:
+        return work
+    row = derived.row(one, card.name, best.peer, best.rate, origin, _best(swept))
+    return replace(work, tiers=tuple((tier.at, tier.share) for tier in row.tiers))
 
 
 def _peaks(datasheet: roofline.Peaks, measured: Measurement) -> dict[str, float]:
@@ -161,7 +201,7 @@ def _origin(driver: str, disturbed: tuple[str, ...]) -> str:
 
 def _environment(card: Card) -> dict[str, str]:
     # One process compiles: it would start others, which outlive a Ctrl-C by seconds.
-    return {"CUDA_VISIBLE_DEVICES": card.uuid, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    return card.alone | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
 
 def _said(phase: str, what: str) -> str:
@@ -170,6 +210,7 @@ def _said(phase: str, what: str) -> str:
         "starting": _("starting"),
         "ceiling": _("measuring what the card can do: {what}"),
         "peers": _("timing libraries: {what}"),
+        "sweep": _("timing the judge's own sweep: {what}"),
     }
     return words[phase].format(what=what)
 

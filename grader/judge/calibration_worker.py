@@ -6,12 +6,14 @@ No submission comes near it.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from grader.catalog import Group, Kernel, Lab, Shape, find
-from grader.gpu import ceilings, lock, state
+from grader.gpu import ceilings, launch, lock, state
 from grader.gpu.timing import interleave, median_interval
 from grader.judge import tasks
 from grader.judge.comparison import compare, poison
@@ -39,6 +41,11 @@ def main() -> None:
                 report.phase("peers", WORK, what=f"{lab.id}: {kernel.name}")
                 report.say(peers=measure_peers(task, kernel, shape), lab=lab.id, kernel=kernel.name)
                 torch.cuda.empty_cache()
+                mine = [row for row in job["sweep"] if (row["lab"], row["kernel"]) == (lab.id, kernel.name)]
+                if mine:
+                    report.phase("sweep", WORK, what=f"{lab.id}: {kernel.name}")
+                    report.say(sweep=measure_sweep(task, kernel, shape, mine), lab=lab.id, kernel=kernel.name)
+                    torch.cuda.empty_cache()
         report.say(state=dataclasses.asdict(seen))
         report.say(done=True)
 
@@ -101,6 +108,55 @@ def measure_peers(task: Task, kernel: Kernel, shape: Shape, device: str = "cuda"
     return {"rows": [rows[peer.name] for peer in task.peers], "disturbed": disturbed}
 
 
+def measure_sweep(
+    task: Task,
+    kernel: Kernel,
+    shape: Shape,
+    entries: Sequence[Mapping[str, Any]],
+    device: str = "cuda",
+    load: Callable[[Path], Callable[..., None]] = launch.load,
+) -> dict[str, object]:
+    """The judge's own kernels (``sweep.Entry`` as data), timed in turns; of those that aren't right, why not."""
+    free, _total = torch.cuda.mem_get_info()
+    sets = fitting_sets(kernel, shape, free)
+    rows = [
+        {"schedule": entry["shape"]["schedule"], "rate": None, "why_not": entry["why_not"]} for entry in entries
+    ]
+    if not sets:
+        return {"rows": [row | {"why_not": _("the card's memory is too small")} for row in rows], "disturbed": 0.0}
+    bench = Workbench(task, kernel, shape, "calibrate", task.families[0], sets, device)
+    kernels: dict[int, Callable[..., None]] = {}
+    for number, entry in enumerate(entries):
+        if entry["library"]:
+            try:
+                kernels[number] = right(load(Path(entry["library"])), bench)
+            except (Missing, RuntimeError, TypeError) as error:
+                rows[number]["why_not"] = str(error).splitlines()[0]
+    if not kernels:
+        return {"rows": rows, "disturbed": 0.0}
+    samples = interleave(
+        [lambda round_, own=own: bench.launch(own, round_) for own in kernels.values()],
+        prepare=bench.refresh,
+        seconds=2 * SECONDS,
+        enough=ceilings.settled,
+        sets=sets,
+    )
+    for position, number in enumerate(kernels):
+        rows[number]["rate"] = task.rate(shape, samples.median(position))
+    return {"rows": rows, "disturbed": samples.disturbed()}
+
+
+def right(kernel: Callable[..., None], bench: Workbench) -> Callable[..., None]:
+    """The kernel, whose results were right. Raises Missing otherwise."""
+    for number in range(bench.sets):
+        bench.refresh(number)
+        bench.launch(kernel, number)
+    wrong = bench.wrong()
+    if wrong is not None:
+        raise Missing(_("it is wrong: {why}").format(why=wrong.message))
+    return kernel
+
+
 def prepared(peer: Peer, task: Task, bench: Workbench, place: torch.Tensor) -> list[Call]:
     """A call for each set of inputs, whose result was right. Raises Missing otherwise."""
     calls = []
@@ -111,7 +167,8 @@ def prepared(peer: Peer, task: Task, bench: Workbench, place: torch.Tensor) -> l
         if (result.dtype, result.shape) != (place.dtype, place.shape):
             raise Missing(_("its result is {got}").format(got=f"{result.dtype} {tuple(result.shape)}"))
         reference = task.reference(inputs)
-        mismatch = compare(_("the result"), result, reference, task.bound(inputs, reference))
+        bound = (task.peer_bound or task.bound)(inputs, reference)
+        mismatch = compare(_("the result"), result, reference, bound)
         if mismatch is not None:
             raise Missing(_("it is wrong: {why}").format(why=mismatch.message))
         calls.append(call)

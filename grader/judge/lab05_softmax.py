@@ -5,13 +5,16 @@ does there is not asked.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 
 from grader.catalog import Shape
 from grader.judge import tolerance
+from grader.judge.allowance import Allowance
 from grader.judge.peers import compiled, writing
 from grader.judge.task import Task, Tensors, Work
+from grader.messages import _
 
 #: The shortest tile that the bound allows for. One narrower than a block of 128 threads leaves threads idle.
 _TILE = 128
@@ -74,11 +77,26 @@ def _work(shape: Shape) -> Work:
     return Work(4 * size, 4 * size, operations=5 * size)
 
 
+def _once(shape: Shape) -> Allowance:
+    work = _work(shape)
+    rule = _("each element read once, and written once")
+    return Allowance(
+        work.read, work.written, rule, _("A row that fits in a tile is loaded once, and stays there.")
+    )
+
+
+def _twice(shape: Shape) -> Allowance:
+    work = _work(shape)
+    rule = _("each element read twice, and written once")
+    advice = _("The first pass gives both the maximum and the sum. Only the second one writes.")
+    return Allowance(2 * work.read, work.written, rule, advice)
+
+
 def _softmax(x: torch.Tensor) -> torch.Tensor:
     return torch.softmax(x, dim=1)
 
 
-def _task(kernel: str) -> Task:
+def _task(kernel: str, allowance: Callable[[Shape], Allowance]) -> Task:
     return Task(
         kernel=kernel,
         families=("normal", "large", "masked", "ascending", "constant", "one-hot"),
@@ -92,8 +110,9 @@ def _task(kernel: str) -> Task:
         work=_work,
         unit="GB/s",
         ceiling="copy",
+        allowance=allowance,
     )
 
 
-SOFTMAX = _task("softmax")
-ONLINE_SOFTMAX = _task("online_softmax")
+SOFTMAX = _task("softmax", _once)
+ONLINE_SOFTMAX = _task("online_softmax", _twice)

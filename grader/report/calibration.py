@@ -91,12 +91,19 @@ def _figures(peer: PeerRate, work: WorkRates, ceiling: float | None) -> tuple[st
 
 def _asked(work: WorkRates) -> Text:
     name = f"{work.lab}: {work.kernel}, {work.shape}"
+    if work.best is not None and not work.tiers:
+        return Text(_("{work}: no schedule was measured, so there is no row.").format(work=name), style=BAD)
     if not work.tiers:
         return Text(_("{work}: no peer was measured, so there is no row.").format(work=name), style=BAD)
     steps = [
         _("{share:.0%} of the points from {at:g} {unit} on").format(share=share, at=at, unit=work.unit)
         for at, share in work.tiers
     ]
+    if work.sweep is not None:
+        text = _("the best of {count} schedules does {rate:.4g} {unit} ({schedule})")
+        schedule = ", ".join(f"{key} = {value}" for key, value in work.sweep.schedule.items())
+        best = text.format(count=work.sweep.measured, rate=work.sweep.rate, unit=work.unit, schedule=schedule)
+        steps.insert(0, best)
     return Text(f"{name}: {', '.join(steps)}.")
 
 

@@ -22,11 +22,25 @@ class PeerRate:
 
 
 @dataclass(frozen=True)
+class SweepRates:
+    """The judge's own sweep over schedules: how many were ``measured``, and the best's rate and schedule.
+
+    ``left_out`` says of others why they were not measured.
+    """
+
+    measured: int
+    rate: float
+    schedule: dict[str, int]
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class WorkRates:
     """A lab's kernel at a shape: its peers, and the row of targets that follows from the ``best`` of them.
 
     ``tiers`` are pairs: from that figure on, that share of the points. Without a right peer there is no row:
-    ``best`` is None and ``tiers`` are empty. ``ceiling`` names what bounds the work.
+    ``best`` is None and ``tiers`` are empty. ``ceiling`` names what bounds the work. ``sweep`` is the judge's own,
+    where the lab asks for shares of its best.
     """
 
     lab: str
@@ -37,6 +51,7 @@ class WorkRates:
     peers: tuple[PeerRate, ...]
     best: str | None = None
     tiers: tuple[tuple[float, float], ...] = ()
+    sweep: SweepRates | None = None
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,7 @@ def outcomes(name, *changes, shapes=SMALL, **schedule):
         "tiles": judged.correct(name, Group.TILES).outcome,
         "tails": judged.correct(name, Group.TAILS).outcome,
         "clean": judged.clean(name).outcome,
+        "lean": judged.lean(name).outcome,
     }
 
 
@@ -150,6 +151,18 @@ WRONG = {
 def test_what_is_wrong_fails(name, failing, changes):
     found = outcomes(name, *changes, **SCHEDULE[name])
     assert {part for part in ("tiles", "tails") if found[part] is Outcome.FAILED} == failing
+
+
+def test_a_row_that_is_read_again_is_not_lean():
+    again = (
+        "            T.reduce_max(x, top",
+        "            T.copy(X[bx * rows, 0], x)\n            T.reduce_max(x, top",
+    )
+    found = outcomes("softmax", again)
+    assert {part for part, outcome in found.items() if outcome is Outcome.FAILED} == {"tails", "lean"}
+    again = (" start = ", " T.copy(X[bx * rows, 0], x); start = ")
+    found = outcomes("online_softmax", again, **SCHEDULE["online_softmax"])
+    assert {part for part, outcome in found.items() if outcome is Outcome.FAILED} == {"lean"}
 
 
 # Inputs
