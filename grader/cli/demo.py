@@ -26,7 +26,7 @@ WRONG = {
     "lab01_vector_add": ("if index < N:", "if index <= N:"),
     "lab03_schedules": ("227 // stage", "227 / stage"),
     "lab02_matmul": ("T.Pipelined(T.ceildiv(K, block_K)", "T.Pipelined(K // block_K"),
-    "lab04_fused_epilogue": ("z = C_tile[i, j] + bias_tile[j]", "z = C_tile[i, j] + bias_tile[i]"),
+    "lab04_fused_epilogue": ("z = acc[i, j] + bias_tile[j]", "z = acc[i, j] + bias_tile[i]"),
     "lab05_softmax": (" * T.exp(before[i] - top[i])", ""),
 }
 

@@ -167,7 +167,8 @@ def prepared(peer: Peer, task: Task, bench: Workbench, place: torch.Tensor) -> l
         if (result.dtype, result.shape) != (place.dtype, place.shape):
             raise Missing(_("its result is {got}").format(got=f"{result.dtype} {tuple(result.shape)}"))
         reference = task.reference(inputs)
-        mismatch = compare(_("the result"), result, reference, task.bound(inputs, reference))
+        bound = (task.peer_bound or task.bound)(inputs, reference)
+        mismatch = compare(_("the result"), result, reference, bound)
         if mismatch is not None:
             raise Missing(_("it is wrong: {why}").format(why=mismatch.message))
         calls.append(call)

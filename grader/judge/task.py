@@ -36,6 +36,8 @@ class Task:
     ``peers`` are library calls that do the same work; the card's target says which is the best there.
     The first family is the one that is timed. ``unit`` is "GB/s" for memory-bound work, else "TFLOP/s";
     ``ceiling`` names what bounds it: "add" (two reads a write), "copy" (one), or the dtype of a matrix product.
+    ``peer_bound`` is the largest error of a peer, where that is more than a right kernel's: one of several kernels
+    rounds between them (None: ``bound``).
     ``allowance``, where a lab asks for it, is the most that may be moved at a shape (``Submission.lean``).
     """
 
@@ -48,6 +50,7 @@ class Task:
     work: Callable[[Shape], Work]
     unit: str
     ceiling: str
+    peer_bound: Callable[[Tensors, torch.Tensor], torch.Tensor] | None = None
     allowance: Callable[[Shape], Allowance] | None = None
 
     def rate(self, shape: Shape, milliseconds: float) -> float:
