@@ -30,7 +30,7 @@ GOOD = {"block_M": 128, "block_N": 128, "block_K": 64, "num_stages": 3, "threads
 
 
 def card(capability: tuple[int, int]) -> Card:
-    return Card("card", 2**34, capability)
+    return Card("A card", 2**34, capability, "GPU-1")
 
 
 # Counted
@@ -178,7 +178,7 @@ def target(rate: float) -> Target:
     )
 
 
-@pytest.mark.parametrize(("ratio", "share"), [(1.0, 1.0), (0.91, 1.0), (0.75, 0.5), (0.5, None)])
+@pytest.mark.parametrize(("ratio", "share"), [(1.0, 1.0), (0.92, 1.0), (0.89, 0.5), (0.5, None)])
 def test_points_are_for_shares_of_the_sweeps_best(ratio, share):
     """The sweep's best did 680 where cuBLAS does 700: 632.4 is all, 476 half."""
     timing = {

@@ -18,6 +18,8 @@ ADD = ("lab01_vector_add", "vector_add", "large")
 MATMUL = ("lab02_matmul", "matmul", "4096")
 (ADD_ASKED,) = (one for one in targets.asked() if one.key == ADD)
 
+SWEEP = target_file.Sweep(rate=480.04, schedule={"block_M": 128})
+
 ROW = """
 [[target]]
 lab = "lab01_vector_add"
@@ -228,7 +230,9 @@ def test_the_packages_file_is_written_as_it_stands_if_nothing_is_new():
 def test_newly_measured_rows_change_the_unmeasured_ones():
     row = derived.row(ADD_ASKED, derived.MEASURED_CARD, "torch.add", 2400.0, "measured anew")
     others = [
-        derived.row(one, derived.MEASURED_CARD, one.peers[0], 500.0, "measured anew")
+        derived.row(
+            one, derived.MEASURED_CARD, one.peers[0], 500.0, "measured anew", SWEEP if one.of_sweep else None
+        )
         for one in targets.asked()
         if one.key != ADD
     ]
@@ -236,6 +240,11 @@ def test_newly_measured_rows_change_the_unmeasured_ones():
     rates = {(entry["card"], entry["lab"]): entry["peer_rate"] for entry in found}
     assert rates["NVIDIA H200", ADD[0]] == 2400.0
     assert rates["NVIDIA L4", ADD[0]] == 150.0  # half of the peak, as there
+    # Which schedule is the best is in no datasheet: what asks for shares of a sweep has rows where it was measured.
+    swept = [entry for entry in found if "sweep" in entry]
+    assert {entry["card"] for entry in swept} == {derived.MEASURED_CARD}
+    assert [entry["sweep"] for entry in swept] == [{"rate": 480.0, "schedule": {"block_M": 128}}]
+    assert [tier["at"] for tier in swept[0]["tiers"]] == [336.0, 446.0]
 
 
 def test_an_interrupted_writer_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
