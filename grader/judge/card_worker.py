@@ -8,7 +8,8 @@ it, which is what it is for.
 
 import dataclasses
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +45,13 @@ class _Worker:
         self.task = tasks.find(job["lab"], job["kernel"])
         self.kernel = find(job["lab"]).kernel(job["kernel"])
         self.shapes = [Shape(row["name"], row["sizes"], Group(row["group"])) for row in job["shapes"]]
-        self.libraries = {row["name"]: Path(row["library"]) for row in job["shapes"]}
+        self.rows = {row["name"]: row for row in job["shapes"]}
 
     def run(self) -> None:
-        # The timed shape comes last: an error there leaves the others' results standing.
+        # The timed shapes come last: an error there leaves the others' results standing.
         for shape in sorted(self.shapes, key=lambda shape: shape.group is Group.TIMED):
             self.report.phase("preparing", PREPARE)
-            launch = load(self.libraries[shape.name])
+            launch = load(Path(self.rows[shape.name]["library"]))
             if shape.group is Group.TIMED:
                 self.measure(shape, launch)
             else:
@@ -92,7 +93,8 @@ class _Worker:
         return True
 
     def measure(self, shape: Shape, launch: Launch) -> None:
-        """Checks every family at the timed shape, then times the kernel next to its peer."""
+        """Checks every family at a timed shape, then times the kernel next to its peer."""
+        torch.cuda.empty_cache()  # of the shape before
         free, _total = torch.cuda.mem_get_info()
         sets = fitting_sets(self.kernel, shape, free)
         if not sets:
@@ -100,7 +102,7 @@ class _Worker:
             text = _("The card has {free:.1f} GiB of free memory; measuring at {shape} takes {needed:.1f} GiB.")
             advice = _("End what else uses the card ('nvidia-smi' lists it), or measure on a larger one.")
             message = text.format(free=free / GIB, needed=needed / GIB, shape=shape)
-            self.report.say(lacking=message, advice=advice)
+            self.report.say(lacking=message, advice=advice, shape=shape.name)
             return
         for family in self.task.families[1:]:
             if not self.right(shape, launch, Workbench(self.task, self.kernel, shape, self.seed, family, 1)):
@@ -127,13 +129,14 @@ class _Worker:
         self.report.say(problem=dataclasses.asdict(finding), shape=shape.name)
 
     def time(self, shape: Shape, launch: Launch, bench: Workbench) -> None:
-        peer = self.task.peer(self.job["peer"])
+        peer, thresholds = (self.rows[shape.name][key] for key in ("peer", "thresholds"))
+        peer = self.task.peer(peer)
         place = Guarded(*output_of(self.kernel, shape)).tensor
         try:
             calls = [peer.prepare(inputs, place) for inputs in bench.inputs]
         except Missing as error:
             message = _("The peer {peer} does not run here: {why}").format(peer=peer.name, why=error)
-            self.report.say(lacking=message)
+            self.report.say(lacking=message, shape=shape.name)
             return
         seconds = self.job["seconds"]
         self.report.phase("timing", 3 * seconds + 60)
@@ -145,7 +148,7 @@ class _Worker:
                     lambda round_: calls[round_ % bench.sets](),
                     prepare=bench.refresh,
                     seconds=seconds,
-                    decided=self.decided,
+                    decided=partial(decided, thresholds),
                     after_batch=spots,
                     sets=bench.sets,
                 )
@@ -154,11 +157,12 @@ class _Worker:
             return
         if self.still_right(shape, bench):
             row = dataclasses.asdict(measured) | {"peer": peer.name, "checked": spots.done + 1}
-            self.report.say(timed=row, state=dataclasses.asdict(seen))
+            self.report.say(timed=row, state=dataclasses.asdict(seen), shape=shape.name)
 
-    def decided(self, low: float, high: float) -> bool:
-        """Is no threshold within the interval of the ratio? While one is, it pays to go on."""
-        return not any(low < threshold <= high for threshold in self.job["thresholds"])
+
+def decided(thresholds: Sequence[float], low: float, high: float) -> bool:
+    """Is no threshold within the interval of the ratio? While one is, it pays to go on."""
+    return not any(low < threshold <= high for threshold in thresholds)
 
 
 def refusal(error: Exception) -> Finding:

@@ -108,10 +108,13 @@ class Submission:
             return Assessment(Outcome.FAILED, (Finding(_("This counts once the kernel is right at one shape.")),))
         return Assessment(Outcome.PASSED)
 
-    def fast(self, name: str) -> Assessment:
-        """Does the kernel reach its target at the timed shape, next to its peer, on this card?"""
+    def fast(self, name: str, at: str | None = None) -> Assessment:
+        """Does the kernel reach its target at a timed shape, next to its peer, on this card?
+
+        ``at`` names the shape, where several are timed.
+        """
         kernel, task = self.lab.kernel(name), tasks.find(self.lab.id, name)
-        (shape,) = kernel.group(Group.TIMED)
+        (shape,) = (one for one in kernel.group(Group.TIMED) if at in (None, one.name))
         found = self._admit(name, shape)
         if isinstance(found, Finding):
             return Assessment(Outcome.FAILED, (found,))
@@ -121,7 +124,7 @@ class Submission:
         if self.card is None:
             message = _("Speed is measured on a GPU. {why}").format(why=self.no_card.message)
             return Assessment(Outcome.NOT_ASSESSED, (Finding(message, self.no_card.advice),))
-        assessment = on_card.fast(self._session(name), task, shape, self._target(name))
+        assessment = on_card.fast(self._session(name), task, shape, self._targets(name).get(shape.name))
         return assessment if assessment.figures else self._built_otherwise(name, shape, assessment)
 
     def trace(self, name: str, shape: Shape, block: tuple[int, ...]) -> BlockTrace:
@@ -246,14 +249,15 @@ class Submission:
             admitted = {shape.name: self._admit(name, shape) for shape in kernel.shapes}
             usable = {shape: found for shape, found in admitted.items() if isinstance(found, Admitted)}
             self._on_card[name] = on_card.launch(
-                self.lab, task, usable, self.seed, self.card, self._target(name), self.locate
+                self.lab, task, usable, self.seed, self.card, self._targets(name), self.locate
             )
         return self._on_card[name]
 
-    def _target(self, name: str) -> targets.Target | None:
-        """What is asked of the kernel's speed on this card."""
-        (shape,) = self.lab.kernel(name).group(Group.TIMED)
-        return targets.find(self.lab.id, name, shape.name, self.card.name)
+    def _targets(self, name: str) -> on_card.Asked:
+        """What is asked of the kernel's speed on this card, by timed shape."""
+        shapes = self.lab.kernel(name).group(Group.TIMED)
+        found = {shape.name: targets.find(self.lab.id, name, shape.name, self.card.name) for shape in shapes}
+        return {shape: target for shape, target in found.items() if target is not None}
 
     def _known(self, name: str, shape: Shape) -> Admitted:
         found = self._admit(name, shape)
