@@ -18,7 +18,7 @@ from grader.gpu import lock, state, timing
 from grader.gpu.launch import Launch, load
 from grader.judge import tasks
 from grader.judge.card_worker import GIB, LAUNCH, PREPARE
-from grader.judge.comparison import compare
+from grader.judge.parts import mismatch
 from grader.judge.peers import Missing
 from grader.judge.workbench import Guarded, Workbench, fitting_sets, memory_needed, output_of
 from grader.judge.worker_process import Report, receive
@@ -124,9 +124,8 @@ class _Bencher:
     def differs(self, bench: Workbench, output: torch.Tensor) -> str:
         """A library's result is held against the reference, too: one that does less is no peer."""
         inputs = bench.inputs[0]
-        reference = self.task.reference(inputs)
         name = next(p.name for p in self.kernel.parameters if p.role is Role.OUT)
-        found = compare(name, output, reference, self.task.bound(inputs, reference))
+        found = mismatch(self.task, name, self.shape, inputs, output)
         return "" if found is None else _("outside our bounds: {what}").format(what=found.message)
 
 

@@ -2,11 +2,13 @@
 
 from grader.judge.lab01_vector_add import VECTOR_ADD
 from grader.judge.lab02_matmul import MATMUL
+from grader.judge.lab06_flash_attention import ATTENTION, CAUSAL_ATTENTION
 from grader.judge.task import Task
 
 TASKS: dict[str, tuple[Task, ...]] = {
     "lab01_vector_add": (VECTOR_ADD,),
     "lab02_matmul": (MATMUL,),
+    "lab06_flash_attention": (ATTENTION, CAUSAL_ATTENTION),
 }
 
 
