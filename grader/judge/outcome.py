@@ -5,14 +5,19 @@ from dataclasses import dataclass
 import torch
 
 from grader.verdict import Finding
+from grader.verdict.traffic import Traffic
 
 
 @dataclass(frozen=True)
 class Ran:
-    """It ran: ``output`` is a CPU tensor, ``findings`` are faults that were seen on the way."""
+    """It ran: ``output`` is a CPU tensor, ``findings`` are faults that were seen on the way.
+
+    ``traffic`` is what the simulator counted; a card doesn't count.
+    """
 
     output: torch.Tensor
     findings: tuple[Finding, ...] = ()
+    traffic: Traffic | None = None
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,8 @@ def run(
                 broke = _broke(answer, process, locate, seconds)
                 results.append(replace(broke, seconds=time.monotonic() - begin))
                 break
-            results.append(Ran(output, tuple(explain(fault, locate) for fault in answer)))
+            seen, traffic = answer
+            results.append(Ran(output, tuple(explain(fault, locate) for fault in seen), traffic))
     finally:
         process.kill()
         process.join()
@@ -146,7 +147,7 @@ def _child(sender: Connection, admitted: Admitted, inputs: list[Tensors], output
     for tensors, output in zip(inputs, outputs, strict=True):
         try:
             run = simulator.run(admitted.kernel, (*tensors, output), outputs=(len(tensors),))
-            sender.send(run.faults)
+            sender.send((run.faults, run.traffic))
         except simulator.Unsupported as error:
             sender.send(_Problem(error.what, error.line, missing=True))
         except simulator.OverBudget as error:

@@ -13,6 +13,7 @@ from grader.gpu.hardware import Card
 from grader.ir.nodes import Line
 from grader.ir.structure import difference
 from grader.judge import on_card, replay, sampled, seeds, simulated, tasks
+from grader.judge.allowance import exceeded, kept
 from grader.judge.comparison import compare, is_poison
 from grader.judge.outcome import Broke, Ran
 from grader.judge.task import Task, Tensors
@@ -107,6 +108,41 @@ class Submission:
         if not right:
             return Assessment(Outcome.FAILED, (Finding(_("This counts once the kernel is right at one shape.")),))
         return Assessment(Outcome.PASSED)
+
+    def lean(self, name: str, group: Group = Group.TILES) -> Assessment:
+        """Does the kernel move no more bytes of global memory than its task allows, at the shapes of ``group``?
+
+        The simulator counts them, on every machine, with each family of inputs. Only a right kernel's bytes count:
+        doing nothing moves nothing.
+        """
+        task = tasks.find(self.lab.id, name)
+        if task.allowance is None:
+            raise TypeError(f"the task of {name} allows no number of bytes")
+        over: list[tuple[Shape, Finding]] = []
+        lacking: list[Finding] = []
+        within: list[Finding] = []
+        for shape in self.lab.kernel(name).group(group):
+            wrong = self._wrong_at(name, shape, self._simulate)
+            if isinstance(wrong, Broke):
+                lacking.append(self._veiled(wrong.finding, shape))
+                continue
+            if wrong is not None:
+                message = _("Bytes count once the kernel is right at all of these shapes.")
+                return Assessment(Outcome.FAILED, (Finding(message),))
+            allowed = task.allowance(shape)
+            for result in self._simulate(name, shape):
+                found = exceeded(name, result.traffic, allowed)
+                if found is not None:
+                    over.append((shape, self._veiled(found, shape)))
+                    break
+            else:
+                if not shape.hidden:
+                    within.append(kept(shape, result.traffic, allowed))
+        if over:
+            return Assessment(Outcome.FAILED, _told_once(over))
+        if lacking:
+            return Assessment(Outcome.NOT_ASSESSED, tuple(dict.fromkeys(lacking)))
+        return Assessment(Outcome.PASSED, tuple(within))
 
     def fast(self, name: str, at: str | None = None) -> Assessment:
         """Does the kernel reach its target at a timed shape, next to its peer, on this card?

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from grader.catalog import Shape
+from grader.judge.allowance import Allowance
 from grader.judge.comparison import Index
 from grader.judge.peers import Peer, Tensors
 
@@ -47,6 +48,7 @@ class Task:
     ``ceiling`` names what bounds it: "add" (two reads a write), "copy" (one), or the dtype of a matrix product.
     ``part(inputs, generator)`` draws some elements of the output with their reference and bound, where those of a
     timed shape would take too long as a whole.
+    ``allowance``, where a lab asks for it, is the most that may be moved at a shape (``Submission.lean``).
     """
 
     kernel: str
@@ -59,6 +61,7 @@ class Task:
     unit: str
     ceiling: str
     part: Callable[[Tensors, torch.Generator], Part] | None = None
+    allowance: Callable[[Shape], Allowance] | None = None
 
     def rate(self, shape: Shape, milliseconds: float) -> float:
         """Work over time, in ``unit``."""
