@@ -13,11 +13,16 @@ import torch
 
 from grader.catalog import Shape
 from grader.judge import tolerance
+from grader.judge.allowance import Allowance
 from grader.judge.peers import attention
 from grader.judge.task import Part, Task, Tensors, Work
+from grader.messages import _
 
 #: Queries of each head whose results are looked at where the whole would take too long.
 ROWS = 128
+
+#: The fewest queries that a block should have, for the count of bytes.
+BLOCK = 64
 
 FAMILIES = ("normal", "neighbour", "growing", "falling", "first key", "ties", "large", "steady", "climbing")
 
@@ -144,6 +149,32 @@ def _work(causal: bool, shape: Shape) -> Work:
     return Work(3 * tensor, tensor, operations=4 * batches * heads * pairs * depth)
 
 
+def _allowance(causal: bool, shape: Shape) -> Allowance:
+    """Q and O once, K and V once for every block of queries. A block of fewer than 64 queries would be a waste.
+
+    In the causal case the tiles that lie in the future must be left out, too. What is left is about half of all
+    pairs, and the tiles on the diagonal: half of (S + 512) S pairs are enough for tiles of up to 256. That tells
+    leaving out from masking if S is at least 768.
+    """
+    batches, heads, length, depth = (shape.sizes[name] for name in "BHSD")
+    tensor = 2 * batches * heads * length * depth
+    reads = tensor + 2 * tensor * math.ceil(length / BLOCK)
+    rule = _("allowed: Q is read once and O written once; K and V are read once for every {block} queries").format(
+        block=BLOCK
+    )
+    advice = _("Nothing but the result goes to global memory. Give each block 64 queries or more.")
+    if not causal or length < 768:
+        return Allowance(reads, tensor, rule, advice)
+    pairs = length * (length + 512) // 2
+    return Allowance(
+        reads,
+        tensor,
+        _("{rule}; products of half of all tiles, and of those on the diagonal").format(rule=rule),
+        _("Tiles of keys that come after all queries of the block need no work: let the loop end before them."),
+        products=4 * batches * heads * pairs * depth,
+    )
+
+
 def _task(kernel: str, causal: bool) -> Task:
     return Task(
         kernel=kernel,
@@ -154,6 +185,7 @@ def _task(kernel: str, causal: bool) -> Task:
         part=functools.partial(_part, causal),
         peers=(attention("cuDNN", causal=causal), attention("flash", causal=causal)),
         work=functools.partial(_work, causal),
+        allowance=functools.partial(_allowance, causal),
         unit="TFLOP/s",
         ceiling="float16",
     )

@@ -50,6 +50,7 @@ class Submission:
         self.no_card = no_card or Finding(_("This was judged on the simulator."))
         self._admitted: dict[tuple[str, str], Admitted | Finding] = {}
         self._simulated: dict[tuple[str, str], list[Ran | Broke]] = {}
+        self._compared: dict[tuple[str, str, bool], Finding | Broke | None] = {}  # on the simulator, or not
         self._slow: dict[str, Shape] = {}  # by kernel, where the simulator first spent its time on it in vain
         self._on_card: dict[str, on_card.Session] = {}
 
@@ -223,6 +224,14 @@ class Submission:
         self, name: str, shape: Shape, run: Callable[[str, Shape], list[Ran | Broke]]
     ) -> Finding | Broke | None:
         """What is wrong at ``shape`` (None: nothing); a Broke if ``run`` lacks what it would take to tell."""
+        key = (name, shape.name, run == self._simulate)
+        if key not in self._compared:
+            self._compared[key] = self._compare(name, shape, run)
+        return self._compared[key]
+
+    def _compare(
+        self, name: str, shape: Shape, run: Callable[[str, Shape], list[Ran | Broke]]
+    ) -> Finding | Broke | None:
         found = self._admit(name, shape)
         if isinstance(found, Finding):
             return found

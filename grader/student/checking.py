@@ -34,7 +34,7 @@ def check_kernel(kernel: Any, part: str | None, device: str) -> None:
     from grader.autograders import judge_capture
 
     try:
-        verdict = judge_capture(capture, device=device, part=part)
+        verdict = judge_capture(capture, device=device, part=part, kernel=name)
     except Unusable as error:
         show_finding(error.finding)
         return
