@@ -7,6 +7,7 @@ import torch
 
 from grader.catalog import Shape
 from grader.judge.allowance import Allowance
+from grader.judge.comparison import Index
 from grader.judge.peers import Peer, Tensors
 
 
@@ -27,6 +28,15 @@ class Work:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Some elements of an output, ``output[index]``: their ``reference`` and ``bound``, in float64."""
+
+    index: Index
+    reference: torch.Tensor
+    bound: torch.Tensor
+
+
+@dataclass(frozen=True)
 class Task:
     """A kernel's truth.
 
@@ -36,6 +46,8 @@ class Task:
     ``peers`` are library calls that do the same work; the card's target says which is the best there.
     The first family is the one that is timed. ``unit`` is "GB/s" for memory-bound work, else "TFLOP/s";
     ``ceiling`` names what bounds it: "add" (two reads a write), "copy" (one), or the dtype of a matrix product.
+    ``part(inputs, generator)`` draws some elements of the output with their reference and bound, where those of a
+    timed shape would take too long as a whole.
     ``allowance``, where a lab asks for it, is the most that may be moved at a shape (``Submission.lean``).
     """
 
@@ -48,6 +60,7 @@ class Task:
     work: Callable[[Shape], Work]
     unit: str
     ceiling: str
+    part: Callable[[Tensors, torch.Generator], Part] | None = None
     allowance: Callable[[Shape], Allowance] | None = None
 
     def rate(self, shape: Shape, milliseconds: float) -> float:
