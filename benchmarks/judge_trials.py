@@ -58,15 +58,22 @@ class Trials:
     def judge(self, seed: str, target: targets.Target) -> dict:
         start = time.monotonic()
         session = on_card.launch(
-            self.lab, self.task, {self.shape.name: self.admitted}, seed, self.card, target, lambda line: None
+            self.lab,
+            self.task,
+            {self.shape.name: self.admitted},
+            seed,
+            self.card,
+            {self.shape.name: target},
+            lambda line: None,
         )
         verdict = on_card.fast(session, self.task, self.shape, target)
+        timing = session.timings.get(self.shape.name)
         return {
             "outcome": verdict.outcome,
             "findings": [(finding.message, finding.evidence) for finding in verdict.findings],
-            "timing": session.timing,
-            "state": session.state.__dict__,
-            "tries": session.tries,
+            "timing": None if timing is None else timing.report,
+            "state": None if timing is None else timing.state.__dict__,
+            "tries": 1 if timing is None else timing.tries,
             "seconds": time.monotonic() - start,
         }
 

@@ -60,6 +60,7 @@ TIMED = {
         "checked": 4,
     },
     "state": asdict(State(sm_mhz=(1900, 1980), celsius=(40, 45), watts=500.0, samples=10)),
+    "shape": LARGE.name,
 }
 ROW = targets.find(LAB.id, "vector_add", LARGE.name, H200.name)
 
@@ -218,10 +219,10 @@ def timed(ratio=0.9, **more):
 
 def test_an_inconclusive_measurement_is_repeated_by_itself(tmp_path, monkeypatch):
     """The first is too noisy, the second is not; each has a process of its own, and the second more time."""
-    noisy = timed(ROW.full / ROW.peer_rate) | {"state": TIMED["state"]}
+    noisy = timed(ROW.full / ROW.peer_rate) | {"state": TIMED["state"], "shape": LARGE.name}
     workers = Workers([noisy, TIMED])
     found = workers.launch(monkeypatch)
-    assert found.tries == 2
+    assert found.timings[LARGE.name].tries == 2
     assert speed(found).outcome is Outcome.PASSED
     assert [job["seconds"] for job in workers.jobs] == [8.0, 16.0]
     assert [[row["name"] for row in job["shapes"]] for job in workers.jobs[1:]] == [[LARGE.name]]
@@ -232,7 +233,7 @@ def test_what_stays_inconclusive_is_said_with_its_reasons(monkeypatch):
     shared = shared | timed(0.99, kernel_ms=2.0)
     workers = Workers([shared] * 2)
     found = workers.launch(monkeypatch)
-    assert found.tries == 2
+    assert found.timings[LARGE.name].tries == 2
     assessment = speed(found)
     assert assessment.outcome is Outcome.INCONCLUSIVE
     assert any("process 7" in item for item in assessment.findings[0].evidence)
@@ -302,7 +303,7 @@ class Workers:
         monkeypatch.setattr(on_card, "_compile", lambda _task, shapes, *_more: {s.name: "x.so" for s in shapes})
         admitted = {shape.name: None for shape in shapes}
         lab = LAB.with_shapes({"vector_add": tuple(shape for shape in shapes if shape.hidden)})
-        return on_card.launch(lab, TASK, admitted, "seed", H200, ROW, lambda line: None)
+        return on_card.launch(lab, TASK, admitted, "seed", H200, {LARGE.name: ROW}, lambda line: None)
 
 
 @pytest.mark.skipif(hardware.judging_card() is not None, reason="there is a card here")

@@ -12,7 +12,7 @@ from grader.gpu.state import State
 from grader.gpu.targets import Target, Tier
 from grader.gpu.timing import FEWEST, LEAST_ROUNDS, MOST_ROUNDS, Clock, median_interval
 from grader.judge import tasks
-from grader.judge.card_worker import _Worker
+from grader.judge.card_worker import decided
 from grader.judge.speed import decide, figures_of
 from grader.verdict import Outcome
 
@@ -124,6 +124,5 @@ def test_the_worker_stops_early_only_where_the_judge_can_decide(low, width):
     high = low + width
     timing_ = {"kernel_ms": 2.0, "peer_ms": 1.0, "ratio": (low + high) / 2, "low": low, "high": high, "rounds": 30}
     figures = figures_of(timing_ | {"peer": "p", "clock": "c"}, State(), TASK, SHAPE, TARGET)
-    worker = SimpleNamespace(job={"thresholds": [tier.at / TARGET.peer_rate for tier in TARGET.tiers]})
-    decided = decide(figures, TARGET).outcome is not Outcome.INCONCLUSIVE
-    assert _Worker.decided(worker, low, high) is decided
+    thresholds = [tier.at / TARGET.peer_rate for tier in TARGET.tiers]
+    assert decided(thresholds, low, high) is (decide(figures, TARGET).outcome is not Outcome.INCONCLUSIVE)

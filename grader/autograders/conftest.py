@@ -13,7 +13,7 @@ import pytest
 
 from grader import catalog, verdict
 from grader.autograders import official
-from grader.autograders.table import row_of
+from grader.autograders.table import PointRow, row_of
 from grader.capture.format import Capture, read_capture
 from grader.gpu import hardware, unfit
 from grader.messages import _
@@ -36,6 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--seed", help="what the inputs are drawn from (default: TILELAB_SEED, else 'local')")
     group.addoption("--official", action="store_true", help="judge at the further shapes of the official run too")
     group.addoption("--part", help="run only the tests of this part, e.g. 'right' or 'fast'")
+    group.addoption("--kernel", help="leave out the tests of the lab's other kernels")
     group.addoption("--verdict", type=Path, help="write the verdict here, as JSON")
     group.addoption("--points", type=Path, help="write the table of points of what is run here, as JSON")
 
@@ -47,10 +48,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    part = config.getoption("part")
-    if part is not None:
-        left_out = [item for item in items if row_of(item).part != part]
-        items[:] = [item for item in items if row_of(item).part == part]
+    part, kernel = config.getoption("part"), config.getoption("kernel")
+    others = {other.name for lab in catalog.LABS for other in lab.kernels} - {kernel}
+
+    def asked(row: PointRow) -> bool:
+        return part in (None, row.part) and (kernel is None or row.kernel not in others)
+
+    left_out = [item for item in items if not asked(row_of(item))]
+    if left_out:
+        items[:] = [item for item in items if asked(row_of(item))]
         config.hook.pytest_deselected(items=left_out)
     rows = [row_of(item) for item in items]
     path = config.getoption("points")

@@ -45,11 +45,13 @@ def judge_capture(
     official_run: bool = False,
     seed: str | None = None,
     part: str | None = None,
+    kernel: str | None = None,
 ) -> Verdict:
     """Judges what was captured. Raises Unusable, and JudgeFailed for a fault of ours.
 
-    ``device`` is "auto", "sim" or "gpu"; ``part`` picks some of the tests ("right", "fast"). Without a ``seed``,
-    a local run uses one that is always the same, an official run the course's secret one.
+    ``device`` is "auto", "sim" or "gpu"; ``part`` picks some of the tests ("right", "fast"), and
+    ``kernel`` leaves out those of the lab's other kernels. Without a ``seed``, a local run uses one that is always
+    the same, an official run the course's secret one.
     """
     lab = lab_of(capture)
     must_have(device)
@@ -66,6 +68,7 @@ def judge_capture(
         options += ["--points", str(table), "--verdict", str(result)]
         options += ["--official"] if official_run else []
         options += ["--part", part] if part is not None else []
+        options += ["--kernel", kernel] if kernel is not None else []
         process = _pytest(lab.id, options, folder, seed)
         rows = read_rows(table) if table.exists() else ()
         if not rows and process.returncode == 5:  # pytest's word for: nothing was collected

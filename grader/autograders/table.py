@@ -24,6 +24,11 @@ class PointRow:
         """The last word of the cell's grade_id: "right", "fast"."""
         return self.cell.rpartition("-")[2]
 
+    @property
+    def kernel(self) -> str:
+        """What comes before it: the kernel's name, if the cell checks one."""
+        return self.cell.rpartition("-")[0]
+
 
 def points(
     maximum: float, *, cell: str, title: str, free: bool = False, manual: bool = False

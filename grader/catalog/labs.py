@@ -191,4 +191,48 @@ SOFTMAX = Lab(
     ),
 )
 
-LABS: tuple[Lab, ...] = (ENVIRONMENT, VECTOR_ADD, MATMUL, SCHEDULES, FUSED_EPILOGUE, SOFTMAX)
+
+def _attention(name: str) -> Kernel:
+    """A kernel over ``B`` batches of ``H`` heads, ``S`` queries and keys each, of ``D`` elements."""
+
+    def shape(name: str, group: Group, sizes: tuple[int, int, int, int]) -> Shape:
+        return Shape(name, dict(zip("BHSD", sizes, strict=True)), group)
+
+    size = ("B", "H", "S", "D")
+    return Kernel(
+        name=name,
+        arguments=size,
+        parameters=(
+            *(Parameter(tensor, "float16", size) for tensor in "QKV"),
+            Parameter("O", "float16", size, Role.OUT),
+        ),
+        shapes=(
+            shape("several heads", Group.TILES, (2, 2, 384, 64)),
+            shape("wide heads", Group.TILES, (1, 2, 384, 128)),
+            shape("long", Group.TILES, (1, 1, 768, 64)),
+            shape("tail", Group.TAILS, (1, 2, 200, 128)),
+            shape("odd", Group.TAILS, (2, 1, 333, 64)),
+            shape("short", Group.TAILS, (1, 3, 5, 64)),
+            shape("one key", Group.TAILS, (1, 1, 1, 128)),
+            shape("2k", Group.TIMED, (4, 32, 2048, 128)),
+            shape("8k", Group.TIMED, (4, 32, 8192, 128)),
+        ),
+    )
+
+
+FLASH_ATTENTION = Lab(
+    id="lab06_flash_attention",
+    title="FlashAttention",
+    version=1,
+    kernels=(_attention("attention"), _attention("causal_attention")),
+)
+
+LABS: tuple[Lab, ...] = (
+    ENVIRONMENT,
+    VECTOR_ADD,
+    MATMUL,
+    SCHEDULES,
+    FUSED_EPILOGUE,
+    SOFTMAX,
+    FLASH_ATTENTION,
+)

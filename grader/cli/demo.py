@@ -28,6 +28,7 @@ WRONG = {
     "lab02_matmul": ("T.Pipelined(T.ceildiv(K, block_K)", "T.Pipelined(K // block_K"),
     "lab04_fused_epilogue": ("z = acc[i, j] + bias_tile[j]", "z = acc[i, j] + bias_tile[i]"),
     "lab05_softmax": (" * T.exp(before[i] - top[i])", ""),
+    "lab06_flash_attention": ("key <= query", "key < query"),
 }
 
 #: A cell that a hostile student adds, by lab.
@@ -77,6 +78,12 @@ import torch
 softmax = lambda M, N: lambda X: torch.softmax(X, dim=1)
 online_softmax = torch.compile(softmax)
 """,
+    "lab06_flash_attention": """
+import torch
+
+attention = lambda B, H, S, D: torch.nn.functional.scaled_dot_product_attention
+causal_attention = lambda B, H, S, D: lambda Q, K, V: attention(B, H, S, D)(Q, K, V, is_causal=True)
+""",
 }
 
 #: (points, of assessed) on the simulator for each kind of notebook, by lab. What is refused, or can't be judged,
@@ -88,6 +95,7 @@ EXPECTED = {
     "lab02_matmul": {"solution": (60, 60), "skeleton": (5, 60), "wrong": (40, 60), "hostile": (0, 100)},
     "lab04_fused_epilogue": {"solution": (60, 60), "skeleton": (5, 60), "wrong": (5, 60), "hostile": (0, 100)},
     "lab05_softmax": {"solution": (80, 80), "skeleton": (10, 80), "wrong": (45, 80), "hostile": (0, 100)},
+    "lab06_flash_attention": {"solution": (70, 70), "skeleton": (5, 70), "wrong": (40, 70), "hostile": (0, 100)},
 }
 
 

@@ -12,6 +12,7 @@ from grader.verdict.traffic import BufferTraffic, Traffic
 class Allowance:
     """The most bytes that a kernel may ask of global memory at a shape, all blocks together, before any cache.
 
+    ``products``, where a lab limits them, are the most operations of matrix products: 2 M N K for each T.gemm.
     ``rule`` says in a sentence where the limit comes from; ``advice`` what to try if it is exceeded.
     """
 
@@ -19,6 +20,7 @@ class Allowance:
     written: int
     rule: str
     advice: str
+    products: int | None = None
 
 
 def exceeded(name: str, traffic: Traffic, allowed: Allowance) -> Finding | None:
@@ -31,12 +33,22 @@ def exceeded(name: str, traffic: Traffic, allowed: Allowance) -> Finding | None:
             _("writes {got:,} bytes, and may write {most:,}").format(got=traffic.written(), most=allowed.written)
         )
     if not over:
-        return None
+        return _multiplied(name, traffic, allowed)
     message = _("'{name}' moves more bytes than its work needs: it {what}.").format(
         name=name, what=_(", and ").join(over)
     )
     touched = (_figures(buffer) for buffer in traffic.buffers if buffer.scope == "global")
     return Finding(message, allowed.advice, evidence=(*touched, allowed.rule))
+
+
+def _multiplied(name: str, traffic: Traffic, allowed: Allowance) -> Finding | None:
+    got = sum(traffic.gemm_operations.values())
+    if allowed.products is None or got <= allowed.products:
+        return None
+    message = _("'{name}' multiplies more than its work needs: {got:,} operations in T.gemm, at most {most:,}.")
+    return Finding(
+        message.format(name=name, got=got, most=allowed.products), allowed.advice, evidence=(allowed.rule,)
+    )
 
 
 def kept(shape: Shape, traffic: Traffic, allowed: Allowance) -> Finding:
@@ -49,8 +61,18 @@ def kept(shape: Shape, traffic: Traffic, allowed: Allowance) -> Finding:
             written=traffic.written(),
             most_written=allowed.written,
         ),
-        evidence=(_("counted at {shape}").format(shape=shape),),
+        evidence=(
+            *_products(traffic, allowed),
+            _("counted at {shape}").format(shape=shape),
+        ),
     )
+
+
+def _products(traffic: Traffic, allowed: Allowance) -> tuple[str, ...]:
+    if allowed.products is None:
+        return ()
+    text = _("{got:,} operations in T.gemm (at most {most:,})")
+    return (text.format(got=sum(traffic.gemm_operations.values()), most=allowed.products),)
 
 
 def _figures(buffer: BufferTraffic) -> str:

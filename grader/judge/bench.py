@@ -191,8 +191,9 @@ def _told(job: _Job, card: Card, session: on_card.Session, told: Sequence[dict[s
                 return _row(job, Trouble.WRONG if ran else Trouble.FAILED, on_card.finding_of(found))
     if session.ended is not None:
         return _row(job, Trouble.FAILED, session.ended)
-    if session.lacking is not None:
-        return _row(job, Trouble.NOT_MEASURED, session.lacking)
+    lacking = session.lacking_for(job.shape)
+    if lacking is not None:
+        return _row(job, Trouble.NOT_MEASURED, lacking)
     if not told:
         raise JudgeFailed(f"the worker ended without a word on {job.key}")
     return _row(job, None, None, _measurement(job, card, told[-1]["measured"], told[-1]["state"]))

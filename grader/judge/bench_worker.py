@@ -17,8 +17,8 @@ from grader.catalog import Group, Role, Shape, find
 from grader.gpu import lock, state, timing
 from grader.gpu.launch import Launch, load
 from grader.judge import tasks
-from grader.judge.comparison import compare
 from grader.judge.launching import PREPARE, Launcher
+from grader.judge.parts import mismatch
 from grader.judge.peers import Missing
 from grader.judge.workbench import Guarded, Workbench, output_of
 from grader.judge.worker_process import Report, receive
@@ -98,9 +98,8 @@ class _Bencher(Launcher):
     def differs(self, bench: Workbench, output: torch.Tensor) -> str:
         """A library's result is held against the reference, too: one that does less is no peer."""
         inputs = bench.inputs[0]
-        reference = self.task.reference(inputs)
         name = next(p.name for p in self.kernel.parameters if p.role is Role.OUT)
-        found = compare(name, output, reference, self.task.bound(inputs, reference))
+        found = mismatch(self.task, name, self.shape, inputs, output, peer=True)
         return "" if found is None else _("outside our bounds: {what}").format(what=found.message)
 
 

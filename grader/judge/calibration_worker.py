@@ -16,7 +16,8 @@ from grader.catalog import Group, Kernel, Lab, Shape, find
 from grader.gpu import ceilings, launch, lock, state
 from grader.gpu.timing import interleave, median_interval
 from grader.judge import tasks
-from grader.judge.comparison import compare, poison
+from grader.judge.comparison import poison
+from grader.judge.parts import mismatch
 from grader.judge.peers import Missing, Peer
 from grader.judge.task import Task
 from grader.judge.workbench import GIB, Guarded, Workbench, fitting_sets, no_room, output_of
@@ -166,11 +167,9 @@ def prepared(peer: Peer, task: Task, bench: Workbench, place: torch.Tensor) -> l
         result = call()
         if (result.dtype, result.shape) != (place.dtype, place.shape):
             raise Missing(_("its result is {got}").format(got=f"{result.dtype} {tuple(result.shape)}"))
-        reference = task.reference(inputs)
-        bound = (task.peer_bound or task.bound)(inputs, reference)
-        mismatch = compare(_("the result"), result, reference, bound)
-        if mismatch is not None:
-            raise Missing(_("it is wrong: {why}").format(why=mismatch.message))
+        found = mismatch(task, _("the result"), bench.shape, inputs, result, peer=True)
+        if found is not None:
+            raise Missing(_("it is wrong: {why}").format(why=found.message))
         calls.append(call)
     return calls
 

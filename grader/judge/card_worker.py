@@ -8,6 +8,8 @@ it, which is what it is for.
 
 import dataclasses
 import random
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +44,14 @@ class _Worker(Launcher):
         self.shapes = [
             Shape(row["name"], row["sizes"], Group(row["group"]), hidden=row["hidden"]) for row in job["shapes"]
         ]
-        self.libraries = {row["name"]: Path(row["library"]) for row in job["shapes"]}
+        self.rows = {row["name"]: row for row in job["shapes"]}
 
     def run(self) -> None:
-        # The timed shape comes last: an error there leaves the others' results standing.
+        # The timed shapes come last: an error there leaves the others' results standing.
         for shape in sorted(self.shapes, key=lambda shape: shape.group is Group.TIMED):
             self.report.phase("preparing", PREPARE)
             self.report.say(begun=shape.name)
-            launch = load(self.libraries[shape.name])
+            launch = load(Path(self.rows[shape.name]["library"]))
             if shape.group is Group.TIMED:
                 self.measure(shape, launch)
             else:
@@ -78,7 +80,7 @@ class _Worker(Launcher):
         self.report.say(ran_all=shape.name)
 
     def measure(self, shape: Shape, launch: Launch) -> None:
-        """Checks every family at the timed shape, then times the kernel next to its peer."""
+        """Checks every family at a timed shape, then times the kernel next to its peer."""
         sets = self.sets(shape)
         if not sets:
             return
@@ -90,13 +92,14 @@ class _Worker(Launcher):
             self.time(shape, launch, bench)
 
     def time(self, shape: Shape, launch: Launch, bench: Workbench) -> None:
-        peer = self.task.peer(self.job["peer"])
+        peer, thresholds = (self.rows[shape.name][key] for key in ("peer", "thresholds"))
+        peer = self.task.peer(peer)
         place = Guarded(*output_of(self.kernel, shape)).tensor
         try:
             calls = [peer.prepare(inputs, place) for inputs in bench.inputs]
         except Missing as error:
             message = _("The peer {peer} does not run here: {why}").format(peer=peer.name, why=error)
-            self.report.say(lacking=message)
+            self.report.say(lacking=message, shape=shape.name)
             return
         seconds = self.job["seconds"]
         self.report.phase("timing", 3 * seconds + 60)
@@ -108,7 +111,7 @@ class _Worker(Launcher):
                     lambda round_: calls[round_ % bench.sets](),
                     prepare=bench.refresh,
                     seconds=seconds,
-                    decided=self.decided,
+                    decided=partial(decided, thresholds),
                     after_batch=spots,
                     sets=bench.sets,
                 )
@@ -117,12 +120,13 @@ class _Worker(Launcher):
             return
         if self.still_right(shape, bench):
             row = dataclasses.asdict(measured) | {"peer": peer.name, "checked": spots.done + 1}
-            self.report.say(timed=row, state=dataclasses.asdict(seen))
+            self.report.say(timed=row, state=dataclasses.asdict(seen), shape=shape.name)
 
-    def decided(self, low: float, high: float) -> bool:
-        """Is no threshold within the interval that will be decided on? While one is, it pays to go on."""
-        low, high = widened(low, high)
-        return not any(low < threshold <= high for threshold in self.job["thresholds"])
+
+def decided(thresholds: Sequence[float], low: float, high: float) -> bool:
+    """Is no threshold within the interval that will be decided on? While one is, it pays to go on."""
+    low, high = widened(low, high)
+    return not any(low < threshold <= high for threshold in thresholds)
 
 
 class _Wrong(Exception):

@@ -64,11 +64,12 @@ class Launcher:
 
     def sets(self, shape: Shape, beside: int = 0) -> int:
         """How many sets of inputs have room ``beside`` so many bytes of others; 0, and it is said, if not two."""
+        torch.cuda.empty_cache()  # of the shape before
         free = max(torch.cuda.mem_get_info()[0] - beside, 0)
         sets = fitting_sets(self.kernel, shape, free)
         if not sets:
             finding = no_room(self.kernel, shape, free)
-            self.report.say(lacking=finding.message, advice=finding.advice)
+            self.report.say(lacking=finding.message, advice=finding.advice, shape=shape.name)
         return sets
 
 

@@ -6,14 +6,14 @@ submission. It reports line by line, so that a kernel which kills it costs only 
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from grader.admit import Admitted
-from grader.catalog import Group, Lab, Shape
+from grader.catalog import Lab, Shape
 from grader.gpu import compiler, targets
 from grader.gpu.architectures import architecture
 from grader.gpu.compile_errors import explain_text
@@ -33,24 +33,34 @@ TRIES = 2  # measurements, if one is inconclusive: the second may take twice as 
 PAUSE = 2.0  # seconds before another try, for what disturbed it to pass
 
 Locate = Callable[[Line | None], Location | None]
+Asked = Mapping[str, targets.Target]
+"""The targets of timed shapes on a card, by the shape's name."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """The raw report of a timed shape, the card's state meanwhile, and after how many tries."""
+
+    report: dict[str, Any]
+    state: State
+    tries: int = 1
 
 
 @dataclass
 class Session:
-    """What one kernel did on the card. ``timing`` is the raw report of the timed shape, if it got that far.
+    """What one kernel did on the card. ``timings`` has the timed shapes, by name, that it got to.
 
     ``whole`` names the shapes where it ran on every family of inputs. ``lacking`` says what the card or the
-    installation lacks for the measurement: not the kernel's fault.
+    installation lacks for the measurement: not the kernel's fault. ``lacking_at`` says so of one timed shape.
     """
 
     ran: dict[str, list[Ran | Broke]] = field(default_factory=dict)
     whole: set[str] = field(default_factory=set)
-    timing: dict[str, Any] | None = None
-    state: State = field(default_factory=State)
+    timings: dict[str, Timing] = field(default_factory=dict)
     problems: dict[str, Finding] = field(default_factory=dict)
     lacking: Finding | None = None
+    lacking_at: dict[str, Finding] = field(default_factory=dict)
     ended: Finding | None = None
-    tries: int = 1
     begun: str = ""  # the shape that the worker came to last
     phase: str = "starting"
     done: bool = False
@@ -65,6 +75,14 @@ class Session:
             results.append(Broke(self.lacking, missing=True))
         return results
 
+    def lacking_for(self, shape: Shape) -> Finding | None:
+        """What was lacking for a measurement at ``shape``."""
+        return self.lacking_at.get(shape.name, self.lacking)
+
+    def over(self, name: str) -> bool:
+        """Is it known how the kernel does at the shape of that name?"""
+        return any(name in found for found in (self.whole, self.timings, self.problems, self.lacking_at))
+
     def problem(self, shape: Shape) -> Finding | None:
         return self.problems.get(shape.name) or (self.ended if shape.name not in self.whole else None)
 
@@ -75,32 +93,32 @@ def launch(
     admitted: Mapping[str, Admitted],
     seed: str,
     card: Card,
-    target: targets.Target | None,
+    asked: Asked,
     locate: Locate,
 ) -> Session:
     """Compiles, runs and times a kernel at the shapes that were admitted.
 
-    ``target`` (None: there is none for this card) says which peer is timed beside it, and when to measure again.
+    ``asked`` has the targets of the timed shapes (for none, there is none for this card): which peer is timed
+    beside it, and when to measure again.
     """
     shapes = [shape for shape in lab.kernel(task.kernel).shapes if shape.name in admitted]
-    timed = next((shape for shape in shapes if shape.group is Group.TIMED), None)
     session = Session()
     # The worker imports torch while the kernel is compiled; it has no card yet.
     with start_worker(card) as worker:
         libraries = _compile(task, shapes, admitted, card, locate, session)
         if not libraries:
             return session
-        job = _job(lab, task, shapes, libraries, seed, card, target)
+        job = _job(lab, task, shapes, libraries, seed, card, asked)
         end(session, worker.run(job, lambda line: read(line, worker.folder, session)))
     while rest := _rest(session, job["shapes"]):
         with start_worker(card) as worker:
             end(session, worker.run(job | {"shapes": rest}, lambda line: read(line, worker.folder, session)))
-    while timed is not None and timed.name in libraries and _undecided(session, task, timed, target):
-        session.tries += 1
-        progress.say(_("Too noisy to say; measuring {kernel} again.").format(kernel=task.kernel))
-        time.sleep(PAUSE)
-        only_timed = [row for row in job["shapes"] if row["name"] == timed.name]
-        _measure_again(session, job | {"shapes": only_timed}, card)
+    for shape in shapes:
+        while _undecided(session, task, shape, asked.get(shape.name)):
+            progress.say(_("Too noisy to say; measuring {kernel} again.").format(kernel=task.kernel))
+            time.sleep(PAUSE)
+            only_this = [row for row in job["shapes"] if row["name"] == shape.name]
+            _measure_again(session, shape, job | {"shapes": only_this}, card)
     return session
 
 
@@ -139,7 +157,7 @@ def _job(
     libraries: Mapping[str, str],
     seed: str,
     card: Card,
-    target: targets.Target | None,
+    asked: Asked,
 ) -> dict[str, Any]:
     return {
         "lab": lab.id,
@@ -147,8 +165,6 @@ def _job(
         "seed": seed,
         "uuid": card.uuid,
         "seconds": SECONDS,
-        "peer": None if target is None else target.peer,
-        "thresholds": [] if target is None else [tier.at / target.peer_rate for tier in target.tiers],
         "shapes": [
             {
                 "name": shape.name,
@@ -157,46 +173,63 @@ def _job(
                 "hidden": shape.hidden,
                 "library": libraries[shape.name],
             }
+            | _measured_beside(asked.get(shape.name))
             for shape in shapes
             if shape.name in libraries
         ],
     }
 
 
+def _measured_beside(target: targets.Target | None) -> dict[str, Any]:
+    if target is None:
+        return {"peer": None, "thresholds": []}
+    return {"peer": target.peer, "thresholds": [tier.at / target.peer_rate for tier in target.tiers]}
+
+
 def _rest(session: Session, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The shapes that a kernel which ended its process is still tried at: those of other groups.
 
-    What is wrong where the last tile sticks out says nothing of the other points.
+    What is wrong where the last tile sticks out says nothing of the other points. What was found at a shape before
+    stands.
     """
     if session.ended is None:
         return []
     (group,) = {row["group"] for row in rows if row["name"] == session.begun}
-    for row in rows:
-        if row["group"] == group and row["name"] not in session.whole:
-            session.problems.setdefault(row["name"], session.ended)
-    rest = [row for row in rows if row["name"] not in session.whole and row["name"] not in session.problems]
+    open_ = [row for row in rows if not session.over(row["name"])]
+    for row in open_:
+        if row["group"] == group:
+            session.problems[row["name"]] = session.ended
+    rest = [row for row in open_ if row["group"] != group]
     if rest:
         session.ended, session.phase, session.done = None, "starting", False
     return rest
 
 
 def _undecided(session: Session, task: Task, shape: Shape, target: targets.Target | None) -> bool:
-    if session.timing is None or target is None or session.tries == TRIES:
+    timing = session.timings.get(shape.name)
+    if timing is None or target is None or timing.tries == TRIES:
         return False
     return fast(session, task, shape, target).outcome is Outcome.INCONCLUSIVE
 
 
-def _measure_again(session: Session, job: dict[str, Any], card: Card) -> None:
+def _measure_again(session: Session, shape: Shape, job: dict[str, Any], card: Card) -> None:
     """Another measurement in a new process, with more time. What it finds replaces the last one's figures."""
+    tries = session.timings.pop(shape.name).tries + 1
     again = Session()
     with start_worker(card) as worker:
         ending = worker.run(
-            job | {"seconds": SECONDS * 2 ** (session.tries - 1)}, lambda line: read(line, worker.folder, again)
+            job | {"seconds": SECONDS * 2 ** (tries - 1)}, lambda line: read(line, worker.folder, again)
         )
         end(again, ending)
-    session.timing, session.state, session.lacking = again.timing, again.state, again.lacking
-    session.problems |= again.problems
-    session.ended = session.ended or again.ended
+    if shape.name in again.timings:
+        session.timings[shape.name] = replace(again.timings[shape.name], tries=tries)
+    # Whatever stands in the way now does so at this shape: the others have had their turn.
+    lacking = again.lacking_for(shape)
+    if lacking is not None:
+        session.lacking_at[shape.name] = lacking
+    problem = again.problem(shape)
+    if problem is not None:
+        session.problems[shape.name] = problem
 
 
 def uncompilable(text: str, admitted: Admitted, locate: Locate) -> Finding:
@@ -217,10 +250,12 @@ def read(line: dict[str, Any], folder: Path, session: Session) -> None:
             session.ran.setdefault(shape, []).append(Ran(output))
         case {"ran_all": str(shape)}:
             session.whole.add(shape)
-        case {"timed": dict(timing), "state": dict(state)}:
-            session.timing, session.state = timing, State(**state)
+        case {"timed": dict(report), "state": dict(state), "shape": str(shape)}:
+            session.timings[shape] = Timing(report, State(**state))
         case {"problem": dict(finding), "shape": str(shape)}:
             session.problems[shape] = finding_of(finding)
+        case {"lacking": str(message), "shape": str(shape)}:
+            session.lacking_at[shape] = Finding(message, line.get("advice", ""))
         case {"lacking": str(message)}:
             session.lacking = Finding(message, line.get("advice", ""))
         case {"done": True}:
@@ -300,20 +335,21 @@ def end(session: Session, ending: Ending) -> None:
 
 def fast(session: Session, task: Task, shape: Shape, target: targets.Target | None) -> Assessment:
     """Compares what was measured at the timed ``shape`` with the target for this card."""
-    problem = session.problems.get(shape.name)
-    if problem is None and session.timing is None:
-        if session.lacking is not None:
-            return Assessment(Outcome.NOT_ASSESSED, (session.lacking,))
+    problem, timing = session.problems.get(shape.name), session.timings.get(shape.name)
+    if problem is None and timing is None:
+        lacking = session.lacking_for(shape)
+        if lacking is not None:
+            return Assessment(Outcome.NOT_ASSESSED, (lacking,))
         problem = session.ended
         if problem is None:
             raise JudgeFailed("the worker on the card measured nothing, and did not say why")
     if problem is not None:
         return Assessment(Outcome.FAILED, (problem,))
-    figures = figures_of(session.timing, session.state, task, shape, target)
+    figures = figures_of(timing.report, timing.state, task, shape, target)
     if target is None:
         finding = Finding(
             _("There is no target for this card yet."),
             _("'tilelab calibrate --keep' measures what the card can do, and derives one."),
         )
         return Assessment(Outcome.NOT_ASSESSED, (finding,), (figures,))
-    return decide(figures, target, unquiet(session.timing, session.state), session.tries)
+    return decide(figures, target, unquiet(timing.report, timing.state), timing.tries)

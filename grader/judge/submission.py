@@ -52,6 +52,7 @@ class Submission:
         self.no_card = no_card or Finding(_("This was judged on the simulator."))
         self._admitted: dict[tuple[str, str], Admitted | Finding] = {}
         self._simulated: dict[tuple[str, str], list[Ran | Broke]] = {}
+        self._compared: dict[tuple[str, str, bool], Finding | Broke | None] = {}  # on the simulator, or not
         self._slow: dict[str, Shape] = {}  # by kernel, where the simulator first spent its time on it in vain
         self._on_card: dict[str, on_card.Session] = {}
 
@@ -158,13 +159,16 @@ class Submission:
             return Assessment(Outcome.NOT_ASSESSED, tuple(dict.fromkeys(lacking)))
         return Assessment(Outcome.PASSED, tuple(within))
 
-    def fast(self, name: str) -> Assessment:
-        """Does the kernel reach its target at the timed shape, next to its peer, on this card?"""
+    def fast(self, name: str, at: str | None = None) -> Assessment:
+        """Does the kernel reach its target at a timed shape, next to its peer, on this card?
+
+        ``at`` names the shape, where several are timed.
+        """
         unscheduled = self._unscheduled(name)
         if unscheduled is not None:
             return Assessment(Outcome.FAILED, (unscheduled,))
         kernel, task = self.lab.kernel(name), tasks.find(self.lab.id, name)
-        (shape,) = kernel.group(Group.TIMED)
+        (shape,) = (one for one in kernel.group(Group.TIMED) if at in (None, one.name))
         found = self._admit(name, shape)
         if isinstance(found, Finding):
             return Assessment(Outcome.FAILED, (found,))
@@ -174,7 +178,7 @@ class Submission:
         if self.card is None:
             message = _("Speed is measured on a GPU. {why}").format(why=self.no_card.message)
             return Assessment(Outcome.NOT_ASSESSED, (Finding(message, self.no_card.advice),))
-        assessment = on_card.fast(self._session(name), task, shape, self._target(name))
+        assessment = on_card.fast(self._session(name), task, shape, self._targets(name).get(shape.name))
         return assessment if assessment.figures else self._built_otherwise(name, shape, assessment)
 
     def value(self, name: str) -> Any | Finding:
@@ -276,6 +280,14 @@ class Submission:
         self, name: str, shape: Shape, run: Callable[[str, Shape], list[Ran | Broke]]
     ) -> Finding | Broke | None:
         """What is wrong at ``shape`` (None: nothing); a Broke if ``run`` lacks what it would take to tell."""
+        key = (name, shape.name, run == self._simulate)
+        if key not in self._compared:
+            self._compared[key] = self._compare(name, shape, run)
+        return self._compared[key]
+
+    def _compare(
+        self, name: str, shape: Shape, run: Callable[[str, Shape], list[Ran | Broke]]
+    ) -> Finding | Broke | None:
         found = self._admit(name, shape)
         if isinstance(found, Finding):
             return found
@@ -338,15 +350,15 @@ class Submission:
             admitted = {shape.name: self._admit(name, shape) for shape in kernel.shapes}
             usable = {shape: found for shape, found in admitted.items() if isinstance(found, Admitted)}
             self._on_card[name] = on_card.launch(
-                self.lab, task, usable, self.seed, self.card, self._target(name), self.locate
+                self.lab, task, usable, self.seed, self.card, self._targets(name), self.locate
             )
         return self._on_card[name]
 
-    def _target(self, name: str) -> targets.Target | None:
-        """What is asked of the kernel's speed on this card; None also where its speed is not asked for."""
-        for shape in self.lab.kernel(name).group(Group.TIMED):
-            return targets.find(self.lab.id, name, shape.name, self.card.name)
-        return None
+    def _targets(self, name: str) -> on_card.Asked:
+        """What is asked of the kernel's speed on this card, by timed shape: of some, or all, it may be nothing."""
+        shapes = self.lab.kernel(name).group(Group.TIMED)
+        found = {shape.name: targets.find(self.lab.id, name, shape.name, self.card.name) for shape in shapes}
+        return {shape: target for shape, target in found.items() if target is not None}
 
     def _known(self, name: str, shape: Shape) -> Admitted:
         found = self._admit(name, shape)

@@ -7,6 +7,7 @@ import torch
 
 from grader.catalog import Shape
 from grader.judge.allowance import Allowance
+from grader.judge.comparison import Index
 from grader.judge.peers import Peer, Tensors
 
 
@@ -27,6 +28,15 @@ class Work:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Some elements of an output, ``output[index]``: their ``reference`` and ``bound``, in float64."""
+
+    index: Index
+    reference: torch.Tensor
+    bound: torch.Tensor
+
+
+@dataclass(frozen=True)
 class Task:
     """A kernel's truth.
 
@@ -38,6 +48,8 @@ class Task:
     ``ceiling`` names what bounds it: "add" (two reads a write), "copy" (one), or the dtype of a matrix product.
     ``peer_bound`` is the largest error of a peer, where that is more than a right kernel's: one of several kernels
     rounds between them (None: ``bound``).
+    ``part(inputs, generator)`` draws some elements of the output with their reference and bound, where those of a
+    timed shape would take too long as a whole.
     ``allowance``, where a lab asks for it, is the most that may be moved at a shape (``Submission.lean``).
     """
 
@@ -51,6 +63,7 @@ class Task:
     unit: str
     ceiling: str
     peer_bound: Callable[[Tensors, torch.Tensor], torch.Tensor] | None = None
+    part: Callable[[Tensors, torch.Generator], Part] | None = None
     allowance: Callable[[Shape], Allowance] | None = None
 
     def rate(self, shape: Shape, milliseconds: float) -> float:

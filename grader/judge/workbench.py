@@ -6,7 +6,8 @@ import torch
 
 from grader.catalog import Kernel, Role, Shape
 from grader.judge import seeds
-from grader.judge.comparison import compare, is_poison, poison
+from grader.judge.comparison import is_poison, poison
+from grader.judge.parts import mismatch
 from grader.judge.task import Task, Tensors
 from grader.messages import _
 from grader.verdict import Finding
@@ -82,11 +83,10 @@ class Workbench:
                         _("The kernel wrote to its input '{name}', or around it.").format(name=parameter.name),
                         _("Inputs are only read: the result goes to the output."),
                     )
-            reference = self.task.reference(inputs)
-            mismatch = compare(self._output_name, output.tensor, reference, self.task.bound(inputs, reference))
-            if mismatch is not None:
+            found = mismatch(self.task, self._output_name, self.shape, inputs, output.tensor)
+            if found is not None:
                 kind = _("at {shape}, inputs of the kind '{family}'").format(shape=self.shape, family=self.family)
-                return Finding(mismatch.message, mismatch.advice, evidence=(*mismatch.evidence, kind))
+                return Finding(found.message, found.advice, evidence=(*found.evidence, kind))
         return None
 
     def _drawn(self, number: int) -> Tensors:

@@ -32,10 +32,11 @@ def check_handed_in(kernel: Any, values: Mapping[str, Any], part: str | None, de
     capture = captured(lab, kernel, values)
     if kernel is None and part is None:
         part = next(iter(values))
+    name = None if kernel is None else name_of(kernel)
     from grader.autograders import judge_capture
 
     try:
-        verdict = judge_capture(capture, device=device, part=part)
+        verdict = judge_capture(capture, device=device, part=part, kernel=name)
     except Unusable as error:
         show_finding(error.finding)
         return

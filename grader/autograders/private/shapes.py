@@ -2,6 +2,12 @@
 
 from grader.catalog import Group, Shape
 
+_ATTENTION = (
+    Shape("further tiles", {"B": 1, "H": 3, "S": 768, "D": 128}, Group.TILES, hidden=True),
+    Shape("further tail", {"B": 2, "H": 2, "S": 259, "D": 64}, Group.TAILS, hidden=True),
+    Shape("further small", {"B": 1, "H": 2, "S": 17, "D": 128}, Group.TAILS, hidden=True),
+)
+
 FURTHER: dict[str, dict[str, tuple[Shape, ...]]] = {
     "lab00_environment": {
         "tile_copy": (
@@ -46,4 +52,5 @@ FURTHER: dict[str, dict[str, tuple[Shape, ...]]] = {
             Shape("further small", {"M": 2, "N": 5}, Group.TAILS, hidden=True),
         ),
     },
+    "lab06_flash_attention": {"attention": _ATTENTION, "causal_attention": _ATTENTION},
 }
