@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from kernels import capture_of, json_of, vector_add
 
 from grader import catalog
 from grader.admit import admit
+from grader.catalog import Group
 from grader.gpu import compiler, hardware, targets
 from grader.gpu.hardware import Card, Compiler, Driver, Gpu
 from grader.gpu.state import State
@@ -168,7 +170,7 @@ def timed(ratio=0.9, **more):
 def test_an_inconclusive_measurement_is_repeated_by_itself(tmp_path, monkeypatch):
     """The first is too noisy, the second is not; each has a process of its own, and the second more time."""
     noisy = timed(ROW.full / ROW.peer_rate) | {"state": TIMED["state"], "shape": LARGE.name}
-    workers = Workers([noisy, TIMED])
+    workers = Workers([noisy], [TIMED])
     found = workers.launch(monkeypatch)
     assert found.timings[LARGE.name].tries == 2
     assert speed(found).outcome is Outcome.PASSED
@@ -179,7 +181,7 @@ def test_an_inconclusive_measurement_is_repeated_by_itself(tmp_path, monkeypatch
 def test_what_stays_inconclusive_is_said_with_its_reasons(monkeypatch):
     shared = TIMED | {"state": asdict(State(samples=10, others=["process 7 (50 % of the card)"]))}
     shared = shared | timed(0.99, kernel_ms=2.0)
-    workers = Workers([shared] * 2)
+    workers = Workers([shared], [shared])
     found = workers.launch(monkeypatch)
     assert found.timings[LARGE.name].tries == 2
     assessment = speed(found)
@@ -189,9 +191,9 @@ def test_what_stays_inconclusive_is_said_with_its_reasons(monkeypatch):
 
 
 class Workers:
-    """Stands in for the processes on the card: each reports the next of ``timings``."""
+    """Stands in for the processes on the card: each reports the lines of the next of ``timings``."""
 
-    def __init__(self, timings):
+    def __init__(self, *timings):
         self.timings = list(timings)
         self.jobs = []
 
@@ -208,16 +210,18 @@ class Workers:
 
     def run(self, job, on_line):
         self.jobs.append(job)
-        for line in (self.timings.pop(0), DONE):
+        for line in (*self.timings.pop(0), DONE):
             on_line(line)
         return Ending(0, "")
 
-    def launch(self, monkeypatch) -> on_card.Session:
+    def launch(
+        self, monkeypatch, lab=LAB, task=TASK, shapes=(ONE, LARGE), asked=MappingProxyType({LARGE.name: ROW})
+    ) -> on_card.Session:
         monkeypatch.setattr(on_card, "start_worker", self)
         monkeypatch.setattr(on_card, "PAUSE", 0.0)
         monkeypatch.setattr(on_card, "_compile", lambda _task, shapes, *_more: {s.name: "x.so" for s in shapes})
-        admitted = {shape.name: None for shape in (ONE, LARGE)}
-        return on_card.launch(LAB, TASK, admitted, "seed", H200, {LARGE.name: ROW}, lambda line: None)
+        admitted = {shape.name: None for shape in shapes}
+        return on_card.launch(lab, task, admitted, "seed", H200, asked, lambda line: None)
 
 
 @pytest.mark.skipif(hardware.judging_card() is not None, reason="there is a card here")
@@ -271,3 +275,62 @@ def test_a_compilers_words_become_the_students():
     assert "something new" in finding.message
     assert "can't compile" in finding.message
     assert finding.advice
+
+
+# A kernel that is timed at several shapes
+
+ATTENTION_LAB = catalog.find("lab06_flash_attention")
+ATTENTION = find(ATTENTION_LAB.id, "attention")
+TWO_K, EIGHT_K = ATTENTION_LAB.kernel("attention").group(Group.TIMED)
+
+
+def asked_of(shape) -> targets.Target:
+    tiers = (targets.Tier(300.0, 0.5), targets.Tier(450.0, 1.0))
+    return targets.Target(
+        ATTENTION_LAB.id, "attention", shape.name, H200.name, "TFLOP/s", "cuDNN", 600.0, 989.0, tiers, "made up"
+    )
+
+
+def timed_at(shape, ratio: float) -> dict:
+    """A report of a kernel that does ``ratio`` times 600 TFLOP/s."""
+    milliseconds = ATTENTION.work(shape).operations / (ratio * 600e9)
+    figures = {"kernel_ms": milliseconds, "peer_ms": milliseconds * ratio, "peer": "cuDNN"}
+    figures |= {"ratio": ratio, "low": ratio - 0.01, "high": ratio + 0.01}
+    return TIMED | {"timed": TIMED["timed"] | figures, "shape": shape.name}
+
+
+def speed_at(found: on_card.Session, shape):
+    return on_card.fast(found, ATTENTION, shape, asked_of(shape))
+
+
+def test_every_timed_shape_has_a_measurement_and_a_target_of_its_own(tmp_path):
+    found = session(tmp_path, timed_at(TWO_K, 0.6), timed_at(EIGHT_K, 0.95), DONE)
+    two, eight = speed_at(found, TWO_K), speed_at(found, EIGHT_K)
+    assert (two.outcome, two.share) == (Outcome.PASSED, 0.5)
+    assert (eight.outcome, eight.share) == (Outcome.PASSED, 1.0)
+    assert [figures.shape for figures in (*two.figures, *eight.figures)] == [str(TWO_K), str(EIGHT_K)]
+
+
+def test_what_ends_the_worker_at_one_timed_shape_leaves_the_others_figures(tmp_path):
+    launching = LAUNCHING | {"shape": EIGHT_K.name}
+    found = session(tmp_path, timed_at(TWO_K, 0.95), launching, ending=Ending(-11, ""))
+    assert speed_at(found, TWO_K).outcome is Outcome.PASSED
+    assert speed_at(found, EIGHT_K).outcome is Outcome.FAILED
+
+
+def test_what_is_lacking_at_one_timed_shape_says_nothing_of_the_others(tmp_path):
+    lacking = {"lacking": "The card has 3.0 GiB of free memory.", "shape": EIGHT_K.name}
+    found = session(tmp_path, timed_at(TWO_K, 0.95), lacking, DONE)
+    assert speed_at(found, TWO_K).outcome is Outcome.PASSED
+    assert speed_at(found, EIGHT_K).outcome is Outcome.NOT_ASSESSED
+
+
+def test_only_the_shape_that_is_undecided_is_measured_again(monkeypatch):
+    """The second one lies on a threshold the first time."""
+    workers = Workers([timed_at(TWO_K, 0.95), timed_at(EIGHT_K, 0.75)], [timed_at(EIGHT_K, 0.95)])
+    asked = {shape.name: asked_of(shape) for shape in (TWO_K, EIGHT_K)}
+    found = workers.launch(monkeypatch, ATTENTION_LAB, ATTENTION, (TWO_K, EIGHT_K), asked)
+    assert [[row["name"] for row in job["shapes"]] for job in workers.jobs] == [["2k", "8k"], ["8k"]]
+    assert workers.jobs[0]["shapes"][0]["thresholds"] == [0.5, 0.75]
+    assert [found.timings[shape.name].tries for shape in (TWO_K, EIGHT_K)] == [1, 2]
+    assert speed_at(found, EIGHT_K).outcome is Outcome.PASSED
