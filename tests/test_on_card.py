@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 import torch
@@ -193,7 +194,7 @@ def test_no_word_of_a_hidden_shape_reaches_those_that_everybody_sees(tmp_path):
     assert "did not end" in said
     assert secret.name not in said
     assert "12289" not in said
-    row = on_card._job(LAB, TASK, [secret], {secret.name: "x.so"}, "seed", H200, ROW)["shapes"][0]
+    row = on_card._job(LAB, TASK, [secret], {secret.name: "x.so"}, "seed", H200, {})["shapes"][0]
     assert row["hidden"]
 
 
@@ -220,7 +221,7 @@ def timed(ratio=0.9, **more):
 def test_an_inconclusive_measurement_is_repeated_by_itself(tmp_path, monkeypatch):
     """The first is too noisy, the second is not; each has a process of its own, and the second more time."""
     noisy = timed(ROW.full / ROW.peer_rate) | {"state": TIMED["state"], "shape": LARGE.name}
-    workers = Workers([noisy, TIMED])
+    workers = Workers([noisy], [TIMED])
     found = workers.launch(monkeypatch)
     assert found.timings[LARGE.name].tries == 2
     assert speed(found).outcome is Outcome.PASSED
@@ -231,7 +232,7 @@ def test_an_inconclusive_measurement_is_repeated_by_itself(tmp_path, monkeypatch
 def test_what_stays_inconclusive_is_said_with_its_reasons(monkeypatch):
     shared = TIMED | {"state": asdict(State(samples=10, others=["process 7 (50 % of the card)"]))}
     shared = shared | timed(0.99, kernel_ms=2.0)
-    workers = Workers([shared] * 2)
+    workers = Workers([shared], [shared])
     found = workers.launch(monkeypatch)
     assert found.timings[LARGE.name].tries == 2
     assessment = speed(found)
@@ -247,9 +248,9 @@ def test_a_kernel_that_ends_its_process_is_still_tried_at_the_shapes_of_other_gr
     first = [{"begun": ONE.name}, *[RAN] * FAMILIES, RAN_ALL, {"begun": ODD.name}, late]
     second = [{"begun": FURTHER.name}, *[RAN | {"ran": FURTHER.name}] * FAMILIES, {"ran_all": FURTHER.name}]
     second += [{"begun": LARGE.name}, TIMED, DONE]
-    workers = Workers([], [(first, Ending(-9, "", late=late)), (second, Ending(0, ""))])
+    workers = Workers(runs=[(first, Ending(-9, "", late=late)), (second, Ending(0, ""))])
     workers.folder = tmp_path
-    found = workers.launch(monkeypatch, (ONE, ODD, TAIL, FURTHER, LARGE))
+    found = workers.launch(monkeypatch, shapes=(ONE, ODD, TAIL, FURTHER, LARGE))
     assert [{row["name"] for row in job["shapes"]} for job in workers.jobs[1:]] == [{FURTHER.name, LARGE.name}]
     for whole in (ONE, FURTHER):
         assert found.problem(whole) is None
@@ -264,8 +265,8 @@ def test_a_kernel_that_always_ends_its_process_is_tried_once_for_each_group(monk
     for shape in (ONE, ODD, LARGE):
         lines = [{"begun": shape.name}, LAUNCHING]
         runs.append((lines, Ending(1, "CUDA error: an illegal memory access was encountered")))
-    workers = Workers([], runs)
-    found = workers.launch(monkeypatch, (ONE, ODD, TAIL, FURTHER, LARGE))
+    workers = Workers(runs=runs)
+    found = workers.launch(monkeypatch, shapes=(ONE, ODD, TAIL, FURTHER, LARGE))
     assert len(workers.jobs) == 3
     for shape in (ONE, ODD, TAIL, FURTHER, LARGE):
         assert "illegal memory access" in found.problem(shape).message
@@ -273,10 +274,13 @@ def test_a_kernel_that_always_ends_its_process_is_tried_once_for_each_group(monk
 
 
 class Workers:
-    """Stands in for the processes on the card: each reports the next of ``timings``, or the lines of a run."""
+    """Stands in for the processes on the card: each reports the lines of the next of ``timings``, or of ``runs``.
 
-    def __init__(self, timings, runs=()):
-        self.runs = [([timing, DONE], Ending(0, "")) for timing in timings] + list(runs)
+    A run has its ending beside its lines.
+    """
+
+    def __init__(self, *timings, runs=()):
+        self.runs = [([*lines, DONE], Ending(0, "")) for lines in timings] + list(runs)
         self.jobs = []
 
     def __call__(self, _card):
@@ -297,13 +301,15 @@ class Workers:
             on_line(line)
         return ending
 
-    def launch(self, monkeypatch, shapes=(ONE, LARGE)) -> on_card.Session:
+    def launch(
+        self, monkeypatch, lab=LAB, task=TASK, shapes=(ONE, LARGE), asked=MappingProxyType({LARGE.name: ROW})
+    ) -> on_card.Session:
         monkeypatch.setattr(on_card, "start_worker", self)
         monkeypatch.setattr(on_card, "PAUSE", 0.0)
         monkeypatch.setattr(on_card, "_compile", lambda _task, shapes, *_more: {s.name: "x.so" for s in shapes})
         admitted = {shape.name: None for shape in shapes}
-        lab = LAB.with_shapes({"vector_add": tuple(shape for shape in shapes if shape.hidden)})
-        return on_card.launch(lab, TASK, admitted, "seed", H200, {LARGE.name: ROW}, lambda line: None)
+        lab = lab.with_shapes({task.kernel: tuple(shape for shape in shapes if shape.hidden)})
+        return on_card.launch(lab, task, admitted, "seed", H200, asked, lambda line: None)
 
 
 @pytest.mark.skipif(hardware.judging_card() is not None, reason="there is a card here")
@@ -357,3 +363,83 @@ def test_a_compilers_words_become_the_students():
     assert "something new" in finding.message
     assert "can't compile" in finding.message
     assert finding.advice
+
+
+# A kernel that is timed at several shapes
+
+ATTENTION_LAB = catalog.find("lab06_flash_attention")
+ATTENTION = find(ATTENTION_LAB.id, "attention")
+TWO_K, EIGHT_K = ATTENTION_LAB.kernel("attention").group(Group.TIMED)
+
+
+def asked_of(shape) -> targets.Target:
+    tiers = (targets.Tier(300.0, 0.5), targets.Tier(450.0, 1.0))
+    return targets.Target(
+        ATTENTION_LAB.id, "attention", shape.name, H200.name, "TFLOP/s", "cuDNN", 600.0, 989.0, tiers, "made up"
+    )
+
+
+def timed_at(shape, ratio: float) -> dict:
+    """A report of a kernel that does ``ratio`` times 600 TFLOP/s."""
+    milliseconds = ATTENTION.work(shape).operations / (ratio * 600e9)
+    figures = {"kernel_ms": milliseconds, "peer_ms": milliseconds * ratio, "peer": "cuDNN"}
+    figures |= {"ratio": ratio, "low": ratio - 0.01, "high": ratio + 0.01}
+    return TIMED | {"timed": TIMED["timed"] | figures, "shape": shape.name}
+
+
+def speed_at(found: on_card.Session, shape):
+    return on_card.fast(found, ATTENTION, shape, asked_of(shape))
+
+
+def test_every_timed_shape_has_a_measurement_and_a_target_of_its_own(tmp_path):
+    found = session(tmp_path, timed_at(TWO_K, 0.6), timed_at(EIGHT_K, 0.95), DONE)
+    two, eight = speed_at(found, TWO_K), speed_at(found, EIGHT_K)
+    assert (two.outcome, two.share) == (Outcome.PASSED, 0.5)
+    assert (eight.outcome, eight.share) == (Outcome.PASSED, 1.0)
+    assert [figures.shape for figures in (*two.figures, *eight.figures)] == [str(TWO_K), str(EIGHT_K)]
+
+
+def test_what_ends_the_worker_at_one_timed_shape_leaves_the_others_figures(tmp_path):
+    launching = LAUNCHING | {"shape": EIGHT_K.name}
+    found = session(tmp_path, timed_at(TWO_K, 0.95), launching, ending=Ending(-11, ""))
+    assert speed_at(found, TWO_K).outcome is Outcome.PASSED
+    assert speed_at(found, EIGHT_K).outcome is Outcome.FAILED
+
+
+def test_a_kernel_that_ends_its_process_at_one_timed_shape_keeps_what_was_found_at_the_one_before(monkeypatch):
+    late = LAUNCHING | {"shape": EIGHT_K.name}
+    lines = [{"begun": TWO_K.name}, timed_at(TWO_K, 0.95), {"begun": EIGHT_K.name}, late]
+    workers = Workers(runs=[(lines, Ending(-9, "", late=late))])
+    asked = {shape.name: asked_of(shape) for shape in (TWO_K, EIGHT_K)}
+    found = workers.launch(monkeypatch, ATTENTION_LAB, ATTENTION, (TWO_K, EIGHT_K), asked)
+    assert speed_at(found, TWO_K).outcome is Outcome.PASSED
+    assert speed_at(found, EIGHT_K).outcome is Outcome.FAILED
+    assert "did not end" in found.problem(EIGHT_K).message
+
+
+def test_what_ends_a_second_measurement_is_said_of_its_shape_alone(monkeypatch):
+    first = ([timed_at(TWO_K, 0.75), timed_at(EIGHT_K, 0.95), DONE], Ending(0, ""))
+    second = ([LAUNCHING | {"shape": TWO_K.name}], Ending(1, "CUDA error: an illegal memory access"))
+    workers = Workers(runs=[first, second])
+    asked = {shape.name: asked_of(shape) for shape in (TWO_K, EIGHT_K)}
+    found = workers.launch(monkeypatch, ATTENTION_LAB, ATTENTION, (TWO_K, EIGHT_K), asked)
+    assert "illegal memory access" in speed_at(found, TWO_K).findings[0].message
+    assert speed_at(found, EIGHT_K).outcome is Outcome.PASSED
+
+
+def test_what_is_lacking_at_one_timed_shape_says_nothing_of_the_others(tmp_path):
+    lacking = {"lacking": "The card has 3.0 GiB of free memory.", "shape": EIGHT_K.name}
+    found = session(tmp_path, timed_at(TWO_K, 0.95), lacking, DONE)
+    assert speed_at(found, TWO_K).outcome is Outcome.PASSED
+    assert speed_at(found, EIGHT_K).outcome is Outcome.NOT_ASSESSED
+
+
+def test_only_the_shape_that_is_undecided_is_measured_again(monkeypatch):
+    """The second one lies on a threshold the first time."""
+    workers = Workers([timed_at(TWO_K, 0.95), timed_at(EIGHT_K, 0.75)], [timed_at(EIGHT_K, 0.95)])
+    asked = {shape.name: asked_of(shape) for shape in (TWO_K, EIGHT_K)}
+    found = workers.launch(monkeypatch, ATTENTION_LAB, ATTENTION, (TWO_K, EIGHT_K), asked)
+    assert [[row["name"] for row in job["shapes"]] for job in workers.jobs] == [["2k", "8k"], ["8k"]]
+    assert workers.jobs[0]["shapes"][0]["thresholds"] == [0.5, 0.75]
+    assert [found.timings[shape.name].tries for shape in (TWO_K, EIGHT_K)] == [1, 2]
+    assert speed_at(found, EIGHT_K).outcome is Outcome.PASSED
