@@ -2,8 +2,9 @@
 
     PYTHONPATH=. python benchmarks/fused_epilogue.py [SIZE]
 
-All are timed in turns, in one loop, each behind a write of 256 MB that empties the L2 cache; the table has medians.
-The column of errors is the largest error over the judge's bound for the timed inputs: above 1 the judge refuses it.
+All are timed in turns, in one loop, each behind a write of 256 MB that empties the L2 cache; the table has
+medians. The column of errors is the largest error over the judge's bound for the timed inputs: the judge refuses
+what is above 1.
 """
 
 import math

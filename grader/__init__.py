@@ -1,4 +1,4 @@
-"""What students call from a notebook: ``from grader import bench, check, roofline, trace``.
+"""What students call from a notebook: ``from grader import bench, check, ready, roofline, trace``.
 
 Importing this is quick and needs no GPU. What each function does is in ``grader.student``.
 """
@@ -6,9 +6,9 @@ Importing this is quick and needs no GPU. What each function does is in ``grader
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from grader.student import bench, check, roofline, trace
+    from grader.student import bench, check, ready, roofline, trace
 
-__all__ = ["bench", "check", "roofline", "trace"]
+__all__ = ["bench", "check", "ready", "roofline", "trace"]
 
 
 def __getattr__(name: str) -> Any:

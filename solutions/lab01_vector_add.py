@@ -24,6 +24,19 @@
 # speed waits until you have a GPU.
 
 # %%
+try:
+    from grader import ready
+except ModuleNotFoundError:  # on Google Colab, say: this takes the labs' package from the uploaded file
+    import subprocess
+    import sys
+
+    options = ["--quiet", "--no-index", "--no-deps", "--find-links", "."]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, "tilelang-labs"], check=True)
+    from grader import ready
+
+ready()
+
+# %%
 import tilelang
 import tilelang.language as T
 

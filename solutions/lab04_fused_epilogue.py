@@ -18,7 +18,8 @@
 # **You will learn** what a second kernel costs, how to count it, why the fragment of a matrix product is the right
 # place for whatever comes after the product, and what an exact formula can cost there.
 #
-# **You will write** four lines in two gaps. It takes 45 to 60 minutes with reading. Lab 02 comes first.
+# **You will write** ten lines in four gaps; six of the lines are those of lab 02, which comes first. It takes 45 to 60
+# minutes with reading.
 
 # %%
 import math
@@ -167,7 +168,8 @@ for low, high in ((0, 4), (-1, 0), (-2, -1), (-3, -2), (-4, -3)):
 # %% [markdown] tags=["lang-en"]
 # ## Your kernel
 #
-# The product is that of lab 02. Two things are missing: the block's piece of the bias, and the epilogue.
+# The product, gap 2, and the store, gap 4, are those of lab 02: bring your lines. New are the block's piece of the
+# bias and the epilogue.
 #
 # Both forms of GELU pass. Prefer the one by exp2: the hardware has an instruction for 2 to the x and one for 1 / x,
 # while tanh takes many.
@@ -198,13 +200,16 @@ def gemm_bias_gelu(M, N, K, block_M=128, block_N=256, block_K=64, num_stages=3, 
             T.copy(bias[bx * block_N], bias_tile)
             ### END SOLUTION
 
+            # 2. The product, as in lab 02.
             T.clear(C_tile)
+            ### BEGIN SOLUTION lines=4 hint="The pipelined loop over the tiles of A and B, with its T.gemm."
             for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
                 T.copy(A[by * block_M, k * block_K], A_tile)
                 T.copy(B[k * block_K, bx * block_N], B_tile)
                 T.gemm(A_tile, B_tile, C_tile)
+            ### END SOLUTION
 
-            # 2. The epilogue: bias and GELU, in place.
+            # 3. The epilogue: bias and GELU, in place.
             ### BEGIN SOLUTION lines=3 hint="A T.Parallel loop over the tile, as in the worked example. Name the sum of"
             ### HINT element and bias z, and write GELU of z back to the element. For the quotient in one
             ### HINT instruction: z * T.fast_rcp(...).
@@ -213,8 +218,11 @@ def gemm_bias_gelu(M, N, K, block_M=128, block_N=256, block_K=64, num_stages=3, 
                 C_tile[i, j] = z * T.fast_rcp(1 + T.exp2(z * (C1 + C3 * z * z)))
             ### END SOLUTION
 
+            # 4. The store, as in lab 02.
+            ### BEGIN SOLUTION lines=2 hint="By way of C_out."
             T.copy(C_tile, C_out)
             T.copy(C_out, C[by * block_M, bx * block_N])
+            ### END SOLUTION
 
     return main
 

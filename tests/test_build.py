@@ -65,6 +65,7 @@ class Row:
     cell: str
     max_points: float
     free: bool = False
+    manual: bool = False
 
 
 ROWS = (

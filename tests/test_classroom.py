@@ -85,6 +85,7 @@ class Row:
     cell: str
     max_points: float
     free: bool = False
+    manual: bool = False
 
 
 ROWS = (Row("test_traces", "Traces", "right", 1, True), Row("test_right", "Right", "right", 9))

@@ -1,5 +1,6 @@
 """The judge's sums: bounds that hold for right kernels and catch wrong ones, and the decision on speed."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -193,6 +194,31 @@ def test_the_tier_that_is_reached_for_sure_decides(figures, outcome, share):
     assert assessment.outcome is outcome
     if share is not None:
         assert assessment.share == share
+
+
+@pytest.mark.parametrize("at", [0.3, 3.3, 33.3, 333.0, 3940.0])
+@pytest.mark.parametrize("ratio", [0.997, 0.9979])
+def test_what_is_less_than_its_target_also_reads_so(at, ratio):
+    """No '330 TFLOP/s; points begin at 330.'"""
+    target = replace(TARGET, unit="TFLOP/s", peer_rate=at, peak=1e9, tiers=(Tier(at, 1.0),))
+    figures = replace(measured(ratio, 0.0), decided=ratio * at, achieved=ratio * at, target=at)
+    (finding,) = decide(figures, target).findings
+    figure, first = (float(word.strip(".")) for word in finding.message.split() if word[0].isdigit())
+    assert figure < first
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "outcome", "share"),
+    [
+        (0.9, 0.95, Outcome.PASSED, 1.0),
+        (0.6, math.nextafter(0.9, 0.0), Outcome.PASSED, 0.5),
+        (math.nextafter(0.9, 0.0), 0.9, Outcome.INCONCLUSIVE, 1.0),
+        (0.1, math.nextafter(0.6, 0.0), Outcome.FAILED, 1.0),
+    ],
+)
+def test_what_equals_a_threshold_reaches_it_and_nothing_less_does(low, high, outcome, share):
+    assessment = decide(replace(measured(0.7), ratio_low=low, ratio_high=high), TARGET)
+    assert (assessment.outcome, assessment.share) == (outcome, share)
 
 
 SHARED = ("the card was shared: process 7 (50 % of the card)",)

@@ -21,7 +21,7 @@ ALLOWED = {
     "judge": {"ir", "catalog", "admit", "simulator", "gpu", "verdict", "capture"},
     "autograders": {"capture", "judge", "gpu", "catalog", "verdict", "report"},
     "classroom": {"autograders", "catalog", "verdict", "report", "capture", "gpu"},
-    "student": {"autograders", "judge", "capture", "catalog", "verdict", "report"},
+    "student": {"autograders", "judge", "capture", "catalog", "verdict", "report", "doctor"},
     "doctor": {"gpu", "verdict", "capture"},
     "cli": None,  # wiring: all
 }

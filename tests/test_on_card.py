@@ -9,7 +9,7 @@ from kernels import capture_of, json_of, vector_add
 
 from grader import catalog
 from grader.admit import admit
-from grader.catalog import Shape
+from grader.catalog import Group, Shape
 from grader.gpu import compiler, hardware, targets
 from grader.gpu.hardware import Card, Compiler, Driver, Gpu
 from grader.gpu.state import State
@@ -24,6 +24,8 @@ from grader.verdict import Finding, JudgeFailed, Outcome
 LAB = catalog.find("lab01_vector_add")
 KERNEL = LAB.kernel("vector_add")
 ONE, MANY, LARGE = KERNEL.shape("one tile"), KERNEL.shape("many tiles"), KERNEL.shape("large")
+ODD, TAIL = KERNEL.group(Group.TAILS)[:2]
+FURTHER = Shape("further tiles", {"N": 8192}, Group.TILES, hidden=True)
 TASK = find(LAB.id, "vector_add")
 H200 = Card("NVIDIA H200", 141 * 2**30, (9, 0))
 
@@ -237,11 +239,43 @@ def test_what_stays_inconclusive_is_said_with_its_reasons(monkeypatch):
     assert "measured 2 times" in assessment.findings[0].evidence
 
 
-class Workers:
-    """Stands in for the processes on the card: each reports the next of ``timings``."""
+def test_a_kernel_that_ends_its_process_is_still_tried_at_the_shapes_of_other_groups(tmp_path, monkeypatch):
+    """Wrong tails cost neither the points for whole tiles, which an official run comes to later, nor speed."""
+    torch.save(torch.ones(4), tmp_path / "x.pt")
+    late = LAUNCHING | {"shape": ODD.name}
+    first = [{"begun": ONE.name}, *[RAN] * FAMILIES, RAN_ALL, {"begun": ODD.name}, late]
+    second = [{"begun": FURTHER.name}, *[RAN | {"ran": FURTHER.name}] * FAMILIES, {"ran_all": FURTHER.name}]
+    second += [{"begun": LARGE.name}, TIMED, DONE]
+    workers = Workers([], [(first, Ending(-9, "", late=late)), (second, Ending(0, ""))])
+    workers.folder = tmp_path
+    found = workers.launch(monkeypatch, (ONE, ODD, TAIL, FURTHER, LARGE))
+    assert [{row["name"] for row in job["shapes"]} for job in workers.jobs[1:]] == [{FURTHER.name, LARGE.name}]
+    for whole in (ONE, FURTHER):
+        assert found.problem(whole) is None
+        assert len(found.results(whole)) == FAMILIES
+    for tail in (ODD, TAIL):
+        assert "did not end" in found.problem(tail).message
+    assert speed(found).outcome is Outcome.PASSED
 
-    def __init__(self, timings):
-        self.timings = list(timings)
+
+def test_a_kernel_that_always_ends_its_process_is_tried_once_for_each_group(monkeypatch):
+    runs = []
+    for shape in (ONE, ODD, LARGE):
+        lines = [{"begun": shape.name}, LAUNCHING]
+        runs.append((lines, Ending(1, "CUDA error: an illegal memory access was encountered")))
+    workers = Workers([], runs)
+    found = workers.launch(monkeypatch, (ONE, ODD, TAIL, FURTHER, LARGE))
+    assert len(workers.jobs) == 3
+    for shape in (ONE, ODD, TAIL, FURTHER, LARGE):
+        assert "illegal memory access" in found.problem(shape).message
+    assert speed(found).outcome is Outcome.FAILED
+
+
+class Workers:
+    """Stands in for the processes on the card: each reports the next of ``timings``, or the lines of a run."""
+
+    def __init__(self, timings, runs=()):
+        self.runs = [([timing, DONE], Ending(0, "")) for timing in timings] + list(runs)
         self.jobs = []
 
     def __call__(self, _card):
@@ -257,16 +291,18 @@ class Workers:
 
     def run(self, job, on_line):
         self.jobs.append(job)
-        for line in (self.timings.pop(0), DONE):
+        lines, ending = self.runs.pop(0)
+        for line in lines:
             on_line(line)
-        return Ending(0, "")
+        return ending
 
-    def launch(self, monkeypatch) -> on_card.Session:
+    def launch(self, monkeypatch, shapes=(ONE, LARGE)) -> on_card.Session:
         monkeypatch.setattr(on_card, "start_worker", self)
         monkeypatch.setattr(on_card, "PAUSE", 0.0)
         monkeypatch.setattr(on_card, "_compile", lambda _task, shapes, *_more: {s.name: "x.so" for s in shapes})
-        admitted = {shape.name: None for shape in (ONE, LARGE)}
-        return on_card.launch(LAB, TASK, admitted, "seed", H200, ROW, lambda line: None)
+        admitted = {shape.name: None for shape in shapes}
+        lab = LAB.with_shapes({"vector_add": tuple(shape for shape in shapes if shape.hidden)})
+        return on_card.launch(lab, TASK, admitted, "seed", H200, ROW, lambda line: None)
 
 
 @pytest.mark.skipif(hardware.judging_card() is not None, reason="there is a card here")

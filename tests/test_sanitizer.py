@@ -310,8 +310,7 @@ def watched(monkeypatch, generated):
     monkeypatch.setattr(sanitized, "must_have", lambda: ("compute-sanitizer", card))
     number = line_with(generated["outside of a tile"], "s0[((i")
 
-    def watch(_path, _lab, _kernel, admitted, given, _seed, _folder):
-        assert given is card
+    def watch(_path, _lab, _kernel, admitted, _card, _seed, _folder):
         logs = {
             (name, tool): NO_RACE if tool == "racecheck" else CLEAN
             for name in admitted
@@ -339,6 +338,18 @@ def test_a_capture_is_watched_and_its_fault_named(watched, capture, tmp_path):
     shown = CliRunner().invoke(app, ["judge", str(file), "--sanitize"])
     assert "nothing found" in shown.stdout
     assert "outside of tile" in shown.stdout
+
+
+def test_on_an_architecture_that_is_not_known_here_a_finding_has_no_line(watched, monkeypatch, capture, tmp_path):
+    card = Card(name="a newer card", memory=2**34, capability=(12, 1), uuid="")
+    monkeypatch.setattr(sanitized, "must_have", lambda: ("compute-sanitizer", card))
+    file = tmp_path / "capture.json"
+    file.write_text(capture.to_json())
+    done = CliRunner().invoke(app, ["judge", str(file), "--sanitize", "--json"])
+    (kernel,) = json.loads(done.stdout)
+    (finding,) = next(tool["findings"] for tool in kernel["tools"] if tool["tool"] == "memcheck")
+    assert finding["where"] is None
+    assert "outside of" in finding["message"]
 
 
 def test_each_tool_watches_each_shape_on_the_one_card_that_is_held(monkeypatch, tmp_path):

@@ -117,9 +117,10 @@ def submission(
 
     torch.set_num_threads(1)  # simulated kernels run in forked processes, and a fork takes no threads along
 
-    request.config.stash[_DEVICE] = "simulator" if card is None else card.name
+    request.config.stash[_DEVICE] = verdict.SIMULATOR if card is None else card.name
     request.config.stash[_CAPTURE] = capture
-    return Submission(capture, lab, card, _seed(request.config), no_card)
+    scheduled = catalog.at_schedules(lab, capture.plain_values)
+    return Submission(capture, scheduled, card, _seed(request.config), no_card)
 
 
 def _seed(config: pytest.Config) -> str:
@@ -177,6 +178,7 @@ def _check(item: pytest.Item, report: pytest.TestReport, assessment: Assessment)
         figures=assessment.figures,
         seconds=report.duration,
         free=row.free,
+        manual=row.manual,
     )
 
 

@@ -100,6 +100,7 @@ def must_have(device: str) -> None:
 
 def _must_hold(lab: catalog.Lab, capture: Capture) -> None:
     """The capture must have been made for the official run, or every check would fail for want of its shapes."""
+    lab = catalog.at_schedules(lab, capture.plain_values)
     wanted = {(kernel.name, shape.name) for kernel in lab.kernels for shape in kernel.shapes}
     if wanted - {(trace.kernel, trace.shape) for trace in capture.traces}:
         raise Unusable(

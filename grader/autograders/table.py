@@ -9,7 +9,7 @@ import pytest
 class PointRow:
     """One test: its name, what it is about, the grade_id of its nbgrader cell, and its points.
 
-    ``free`` points may be earned by a skeleton that nobody has touched.
+    ``free`` points may be earned by a skeleton that nobody has touched; ``manual`` ones are a teacher's to give.
     """
 
     name: str
@@ -17,6 +17,7 @@ class PointRow:
     cell: str
     max_points: float
     free: bool = False
+    manual: bool = False
 
     @property
     def part(self) -> str:
@@ -24,9 +25,14 @@ class PointRow:
         return self.cell.rpartition("-")[2]
 
 
-def points(maximum: float, *, cell: str, title: str, free: bool = False) -> pytest.MarkDecorator:
-    """Marks a test of a lab: ``maximum`` points, which go to the nbgrader cell ``cell``."""
-    return pytest.mark.points(maximum, cell=cell, title=title, free=free)
+def points(
+    maximum: float, *, cell: str, title: str, free: bool = False, manual: bool = False
+) -> pytest.MarkDecorator:
+    """Marks a test of a lab: ``maximum`` points, which go to the nbgrader cell ``cell``.
+
+    The ``manual`` points of an answer in words wait for a teacher: its test says ``assess(submission.written())``.
+    """
+    return pytest.mark.points(maximum, cell=cell, title=title, free=free, manual=manual)
 
 
 def row_of(item: pytest.Item) -> PointRow:
@@ -35,4 +41,4 @@ def row_of(item: pytest.Item) -> PointRow:
     if marker is None:
         raise pytest.UsageError(f"{item.nodeid} has no points: decorate it with @points(...)")
     (maximum,), given = marker.args, marker.kwargs
-    return PointRow(item.name, given["title"], given["cell"], float(maximum), given["free"])
+    return PointRow(item.name, given["title"], given["cell"], float(maximum), given["free"], given["manual"])

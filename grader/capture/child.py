@@ -2,11 +2,12 @@
 
     python -m grader.capture.child RESULT_FD REPLY_FD < job.json
 
-The job is ``{"kernels": the catalogue's, "cells": [[file, source], …]}``. On RESULT_FD go lines of JSON:
-``{"cell": n}`` before each cell runs, ``{"tracing": true}``, and last
-``{"done": {"traces": …, "cell_errors": …}}``.
-Then it waits for a line on REPLY_FD: further kernels to trace, whose shapes the student's code could not know
-before it had said all that is shown of it. They are answered with ``{"further": traces}``.
+The job is ``{"kernels": the catalogue's, "values": names, "questions": n, "cells": [[file, source], …]}``. On
+RESULT_FD go lines of JSON: ``{"cell": n}`` before each cell runs, ``{"tracing": true}``, and last
+``{"done": {"traces": …, "cell_errors": …, "values": …}}``.
+Then it waits for n lines on REPLY_FD, each with further kernels to trace, answered with ``{"further": traces}``:
+those at the schedules that the values name, and last those whose shapes the student's code could not know before
+it had said all that is shown of it.
 The student's code could write there too: it could as well have written another kernel, and is judged by it.
 """
 
@@ -31,8 +32,8 @@ def main() -> None:
     import torch
     from pydantic import TypeAdapter
 
-    from grader.capture.format import Trace, TraceError
-    from grader.capture.tracing import trace_kernels
+    from grader.capture.format import Handed, Trace, TraceError
+    from grader.capture.tracing import hand_in, trace_kernels
     from grader.catalog import Kernel
 
     torch.set_num_threads(1)
@@ -56,12 +57,12 @@ def main() -> None:
         done={
             "traces": traced(kernels),
             "cell_errors": TypeAdapter(list[TraceError]).dump_python(errors, mode="json"),
+            "values": TypeAdapter(list[Handed]).dump_python(hand_in(shell.user_ns, job["values"]), mode="json"),
         }
     )
     with os.fdopen(int(sys.argv[2])) as replies:
-        further = replies.readline()
-    if further.strip():
-        report(further=traced(TypeAdapter(tuple[Kernel, ...]).validate_json(further)))
+        for _number in range(job["questions"]):
+            report(further=traced(TypeAdapter(tuple[Kernel, ...]).validate_json(replies.readline())))
     os._exit(0)  # threads and atexit handlers of the student's have nothing left to do
 
 

@@ -5,12 +5,14 @@ Nothing in it is trusted: whoever judges it reads the IR through ``grader.admit`
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from grader.capture import plain
 from grader.messages import _
 from grader.verdict import Location, Unusable
 
@@ -53,8 +55,17 @@ class Trace:
 
 
 @dataclass(frozen=True)
+class Handed:
+    """A value of the student's: plain data (see ``plain``), or why it can't be written as such."""
+
+    name: str
+    value: Any = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
 class Capture:
-    """The kernels of one submission. ``sandbox`` says how they were run.
+    """The kernels and values of one submission. ``sandbox`` says how they were run.
 
     That is "bubblewrap", "process" (limits only) or "notebook" (traced in the student's own kernel).
     ``cell_errors`` are cells that raised: the run goes on after them, as in Jupyter.
@@ -68,19 +79,28 @@ class Capture:
     notebook_sha256: str = ""
     sandbox: str = ""
     versions: dict[str, str] = field(default_factory=dict)
+    values: tuple[Handed, ...] = ()
     format: str = FORMAT
 
     @property
     def sha256(self) -> str:
-        """Of what is judged: lab and traces."""
-        traces = _traces.dump_json(self.traces)
-        return hashlib.sha256(f"{self.lab}\n".encode() + traces).hexdigest()
+        """Of what is judged: lab, traces and values."""
+        judged = _traces.dump_json(self.traces) + (_handed.dump_json(self.values) if self.values else b"")
+        return hashlib.sha256(f"{self.lab}\n".encode() + judged).hexdigest()
+
+    @property
+    def plain_values(self) -> dict[str, Any]:
+        """The values that came as plain data, by name."""
+        return {handed.name: handed.value for handed in self.values if not handed.error}
 
     def trace(self, kernel: str, shape: str) -> Trace | None:
         for trace in self.traces:
             if trace.kernel == kernel and trace.shape == shape:
                 return trace
         return None
+
+    def handed(self, name: str) -> Handed | None:
+        return next((handed for handed in self.values if handed.name == name), None)
 
     def locate(self, file: str | None, line: int | None) -> Location | None:
         """The student's line, or None if the file is none of the submission's cells."""
@@ -89,12 +109,23 @@ class Capture:
                 return source.location(line)
         return None
 
+    def assignment(self, name: str) -> Location | None:
+        """The last line of the submission's that gives a variable of that name its value, as text shows it."""
+        assigns = re.compile(rf"\s*{re.escape(name)}\s*(:[^=]+)?=(?!=)")
+        for source in reversed(self.sources):
+            lines = source.text.splitlines()
+            for number in range(len(lines), 0, -1):
+                if assigns.match(lines[number - 1]):
+                    return source.location(number)
+        return None
+
     def to_json(self) -> str:
         return _capture.dump_json(self).decode()
 
 
 _capture = TypeAdapter(Capture)
 _traces = TypeAdapter(tuple[Trace, ...])
+_handed = TypeAdapter(tuple[Handed, ...])
 
 
 def plain_json(text: str | bytes) -> Any:
@@ -124,7 +155,12 @@ def parse_capture(text: str | bytes) -> Capture:
             )
         )
     try:
-        return _capture.validate_python(document)
+        capture = _capture.validate_python(document)
+        for handed in capture.values:
+            plain.check(handed.value)
+        return capture
+    except plain.NotPlain:
+        raise Unusable(_("The capture file is damaged at '{where}'.").format(where="values")) from None
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"][:4])
         raise Unusable(_("The capture file is damaged at '{where}'.").format(where=where)) from None

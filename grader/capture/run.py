@@ -2,15 +2,16 @@
 
 import importlib.metadata
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from grader import catalog
-from grader.capture import sandbox
-from grader.capture.format import Capture, Source, Trace, TraceError, plain_json
+from grader.capture import plain, sandbox
+from grader.capture.format import Capture, Handed, Source, Trace, TraceError, plain_json
 from grader.capture.notebook import Cell, read_notebook
 from grader.capture.sandbox import DEFAULT_LIMITS, End, Limits
 from grader.messages import _
@@ -19,6 +20,7 @@ from grader.verdict import Finding, Unusable
 _kernels = TypeAdapter(tuple[catalog.Kernel, ...])
 _traces = TypeAdapter(list[Trace])
 _errors = TypeAdapter(list[TraceError])
+_handed = TypeAdapter(list[Handed])
 
 
 MAX_CELL_ERRORS = 20
@@ -26,7 +28,7 @@ MAX_TEXT = 600
 
 
 def capture_notebook(path: Path, lab: catalog.Lab, limits: Limits = DEFAULT_LIMITS) -> Capture:
-    """Runs the notebook's code cells in the sandbox and traces the lab's kernels.
+    """Runs the notebook's code cells in the sandbox, reads the lab's values and traces its kernels.
 
     A cell that raises is noted and the run goes on. Hidden shapes are traced last, and nothing but the IR is taken
     from there: what a student's code says once it knows them could tell them. Raises Unusable if the file is no
@@ -34,44 +36,98 @@ def capture_notebook(path: Path, lab: catalog.Lab, limits: Limits = DEFAULT_LIMI
     """
     notebook = read_notebook(path)
     _check_lab(notebook.cells, lab, path)
-    public, hidden = _divided(lab)
+    questions = _Questions(lab)
     job = {
-        "kernels": _kernels.dump_python(public, mode="json"),
+        "kernels": _kernels.dump_python(questions.public, mode="json"),
+        "values": [value.name for value in lab.values],
+        "questions": _Questions.COUNT,
         "cells": [[cell.file, cell.source] for cell in notebook.cells],
     }
-    questions = [_kernels.dump_json(hidden) + b"\n"]
-
-    def reply(line: bytes) -> bytes | None:
-        return questions.pop() if questions and line.startswith(b'{"done"') else None
-
-    ended = sandbox.run("grader.capture.child", json.dumps(job).encode(), limits=limits, reply=reply)
+    ended = sandbox.run("grader.capture.child", json.dumps(job).encode(), limits=limits, reply=questions.reply)
     progress = _Progress(notebook.cells, ended.lines)
     if ended.end is not End.EXITED or progress.done is None:
         raise Unusable(_explain(ended, progress, limits))
     try:
+        values = _values(progress.done, lab)
         traces = _traces.validate_python(progress.done.get("traces"))
         errors = _errors.validate_python(progress.done.get("cell_errors"))
-        further = _traces.validate_python(progress.further or [])
-    except ValidationError:
+        scheduled, further = (
+            _traces.validate_python(found) for found in (*progress.further, [], [])[: _Questions.COUNT]
+        )
+    except (ValidationError, plain.NotPlain):
         raise Unusable(_("The notebook wrote something of its own in place of its kernels.")) from None
     return Capture(
         lab=lab.id,
         lab_version=lab.version,
-        traces=(*_among(traces, public), *(_untold(trace) for trace in _among(further, hidden))),
+        traces=(
+            *_among(traces, questions.public),
+            *_among(scheduled, questions.scheduled),
+            *(_untold(trace) for trace in _among(further, questions.hidden)),
+        ),
         sources=tuple(Source(cell.file, cell.label, cell.source) for cell in notebook.cells),
         cell_errors=tuple(_clipped(error) for error in errors[:MAX_CELL_ERRORS]),
         notebook_sha256=notebook.sha256,
         sandbox=sandbox.kind(),
         versions=versions(),
+        values=values,
     )
 
 
-def _divided(lab: catalog.Lab) -> tuple[tuple[catalog.Kernel, ...], tuple[catalog.Kernel, ...]]:
-    """The lab's kernels at their public and at their hidden shapes."""
+class _Questions:
+    """Which kernels the process is asked for, and when.
+
+    First, with the job, ``public``: all shapes that the catalogue shows. Then, once its values are known,
+    ``scheduled``: the kernels at the student's own schedules. Last ``hidden``: the shapes that it must not know as
+    long as anything of what it says is shown.
+    """
+
+    COUNT = 2  # that are asked by way of ``reply``
+
+    def __init__(self, lab: catalog.Lab) -> None:
+        self.lab = lab
+        self.public = _at([kernel for kernel in lab.kernels if kernel.schedules is None], hidden=False)
+        self.scheduled: tuple[catalog.Kernel, ...] = ()
+        self.hidden: tuple[catalog.Kernel, ...] = ()
+        self.asked = 0
+
+    def reply(self, line: bytes) -> bytes | None:
+        """What is asked after a line of the process's."""
+        if self.asked == 0 and line.startswith(b'{"done"'):
+            kernels = catalog.at_schedules(self.lab, _plain_values(line, self.lab)).kernels
+            self.scheduled = _at([kernel for kernel in kernels if kernel.schedules is not None], hidden=False)
+            self.hidden = _at(kernels, hidden=True)
+            question = self.scheduled
+        elif self.asked == 1 and line.startswith(b'{"further"'):
+            question = self.hidden
+        else:
+            return None
+        self.asked += 1
+        return _kernels.dump_json(question) + b"\n"
+
+
+def _at(kernels: Iterable[catalog.Kernel], *, hidden: bool) -> tuple[catalog.Kernel, ...]:
+    """The kernels at their hidden, or at their other shapes."""
+    return tuple(replace(k, shapes=tuple(s for s in k.shapes if s.hidden is hidden)) for k in kernels)
+
+
+def _plain_values(line: bytes, lab: catalog.Lab) -> dict[str, Any]:
+    """The values in a "done" line; none if it is not as it should be, which is said when it is read in full."""
+    try:
+        return {handed.name: handed.value for handed in _values(plain_json(line)["done"], lab) if not handed.error}
+    except (ValueError, KeyError, TypeError, RecursionError, plain.NotPlain):
+        return {}
+
+
+def _values(done: dict, lab: catalog.Lab) -> tuple[Handed, ...]:
+    """The lab's values, each once. Raises ValidationError or NotPlain if something else stands there."""
+    found = _handed.validate_python(done.get("values") or [])
+    wanted = [value.name for value in lab.values]
+    first = {handed.name: handed for handed in reversed(found) if handed.name in wanted}
     return tuple(
-        tuple(replace(k, shapes=tuple(s for s in k.shapes if s.hidden is hidden)) for k in lab.kernels)
-        for hidden in (False, True)
-    )  # type: ignore[return-value]
+        replace(first[name], value=plain.check(first[name].value), error=first[name].error[:MAX_TEXT])
+        for name in wanted
+        if name in first
+    )
 
 
 def _among(traces: list[Trace], kernels: tuple[catalog.Kernel, ...]) -> Iterator[Trace]:
@@ -128,7 +184,7 @@ class _Progress:
         self.tracing = False
         self.started = False
         self.done: dict | None = None
-        self.further: list | None = None
+        self.further: list[list] = []
         for raw in lines:
             try:
                 line = plain_json(raw)
@@ -144,7 +200,7 @@ class _Progress:
                 case {"done": dict(done)} if self.done is None:
                     self.done = done
                 case {"further": list(further)} if self.done is not None:
-                    self.further = further
+                    self.further.append(further)
 
 
 def _explain(ended: sandbox.Ended, progress: _Progress, limits: Limits) -> Finding:

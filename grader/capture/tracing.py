@@ -8,11 +8,12 @@ import contextlib
 import functools
 import logging
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from grader.capture.format import Trace, TraceError
+from grader.capture import plain
+from grader.capture.format import Handed, Trace, TraceError
 from grader.capture.lines import students_lines
 from grader.catalog import Kernel, Role, Shape
 from grader.messages import _
@@ -29,6 +30,20 @@ def trace_kernels(
         for kernel in kernels
         for shape in kernel.shapes
     ]
+
+
+def hand_in(namespace: Mapping[str, Any], names: Iterable[str]) -> list[Handed]:
+    """The lab's values among the student's variables; those that are missing are left out."""
+    return [_handed(name, namespace[name]) for name in names if name in namespace]
+
+
+def _handed(name: str, value: object) -> Handed:
+    try:
+        return Handed(name, plain.plain(value))
+    except plain.NotPlain as error:
+        return Handed(name, error=str(error))
+    except Exception as error:  # an object of the student's may raise whatever it likes when it is looked at
+        return Handed(name, error=_("a {kind}").format(kind=type(error).__name__[:60]))
 
 
 def trace(target: Any, kernel: Kernel, shape: Shape, is_theirs: Callable[[str], bool]) -> Trace:
@@ -92,9 +107,13 @@ def _prim_func(target: Any, kernel: Kernel, shape: Shape) -> tuple[Any, dict[str
         target = target.func
     if isinstance(target, JITImpl):
         arguments, keywords = _arguments(target, kernel, shape)
+        lacking = [name for name in shape.schedule if name not in target.signature.parameters]
+        if lacking:
+            text = _("'{name}' takes no '{argument}', which the lab's schedules have.")
+            raise _NotAKernel(text.format(name=kernel.name, argument=lacking[0]))
         try:
             with students_lines(target):
-                made = target.get_tir(*arguments, **(given | keywords))
+                made = target.get_tir(*arguments, **(given | keywords | shape.schedule))
         except AssertionError as error:
             # TileLang's own check of what the function returned.
             if "must be a PrimFunc" not in str(error):
@@ -104,7 +123,7 @@ def _prim_func(target: Any, kernel: Kernel, shape: Shape) -> tuple[Any, dict[str
         options = _options(target)
     elif callable(target) and not isinstance(target, PrimFunc | type):
         with students_lines(target):
-            made, options = target(**(given | shape.sizes)), {}
+            made, options = target(**(given | shape.sizes | shape.schedule)), {}
     else:
         raise _NotAKernel(
             _("'{name}' is a {kind}, not a function decorated with @tilelang.jit.").format(

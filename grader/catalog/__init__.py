@@ -5,10 +5,27 @@ for. To add a lab, add a ``Lab`` to ``labs.py``.
 """
 
 from grader.catalog.labs import LABS
-from grader.catalog.manifest import Group, Kernel, Lab, Parameter, Role, Shape
+from grader.catalog.manifest import Group, Kernel, Lab, Parameter, Role, Scheduled, Shape
+from grader.catalog.schedules import at_defaults, at_schedules
+from grader.catalog.values import Value
 from grader.messages import _
 
-__all__ = ["LABS", "Group", "Kernel", "Lab", "Parameter", "Role", "Shape", "find", "find_kernel"]
+__all__ = [
+    "LABS",
+    "Group",
+    "Kernel",
+    "Lab",
+    "Parameter",
+    "Role",
+    "Scheduled",
+    "Shape",
+    "Value",
+    "at_defaults",
+    "at_schedules",
+    "find",
+    "find_kernel",
+    "find_value",
+]
 
 
 def find(lab_id: str) -> Lab:
@@ -30,3 +47,13 @@ def find_kernel(name: str) -> tuple[Lab, Kernel]:
     raise KeyError(
         _("No lab asks for a kernel '{name}'. The kernels are: {known}.").format(name=name, known=known)
     )
+
+
+def find_value(name: str) -> tuple[Lab, Value]:
+    """The lab that asks for a value of that name. KeyError, with the names that exist, if none does."""
+    for lab in LABS:
+        for value in lab.values:
+            if value.name == name:
+                return lab, value
+    known = ", ".join(value.name for lab in LABS for value in lab.values)
+    raise KeyError(_("No lab asks for a value '{name}'. The values are: {known}.").format(name=name, known=known))

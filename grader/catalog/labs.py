@@ -1,6 +1,30 @@
 """The labs, in order."""
 
-from grader.catalog.manifest import Group, Kernel, Lab, Parameter, Role, Shape
+from grader.catalog.manifest import Group, Kernel, Lab, Parameter, Role, Scheduled, Shape
+from grader.catalog.values import ListOf, Record, Value, Whole
+
+ENVIRONMENT = Lab(
+    id="lab00_environment",
+    title="The environment, and a first tile",
+    version=1,
+    kernels=(
+        Kernel(
+            name="tile_copy",
+            arguments=("M", "N"),
+            parameters=(
+                Parameter("A", "float32", ("M", "N")),
+                Parameter("B", "float32", ("M", "N"), Role.OUT),
+            ),
+            shapes=(
+                Shape("one tile", {"M": 32, "N": 64}, Group.TILES),
+                Shape("many tiles", {"M": 128, "N": 256}, Group.TILES),
+                Shape("tail", {"M": 100, "N": 200}, Group.TAILS),
+                Shape("odd", {"M": 33, "N": 65}, Group.TAILS),
+                Shape("one element", {"M": 1, "N": 1}, Group.TAILS),
+            ),
+        ),
+    ),
+)
 
 VECTOR_ADD = Lab(
     id="lab01_vector_add",
@@ -49,6 +73,55 @@ MATMUL = Lab(
                 Shape("4096", {"M": 4096, "N": 4096, "K": 4096}, Group.TIMED),
             ),
         ),
+    ),
+)
+
+SCHEDULE = Record(
+    {
+        "block_M": Whole(among=(64, 128, 256)),
+        "block_N": Whole(among=(64, 128, 256)),
+        "block_K": Whole(among=(32, 64, 128)),
+        "num_stages": Whole(1, 6),
+        "threads": Whole(among=(128, 256, 512)),
+        "swizzle": Whole(0, 32),
+    }
+)
+
+SCHEDULES = Lab(
+    id="lab03_schedules",
+    title="Schedules",
+    version=1,
+    kernels=(
+        Kernel(
+            name="scheduled_matmul",
+            arguments=("M", "N", "K"),
+            parameters=(
+                Parameter("A", "float16", ("M", "K")),
+                Parameter("B", "float16", ("K", "N")),
+                Parameter("C", "float16", ("M", "N"), Role.OUT),
+            ),
+            shapes=(
+                Shape("square", {"M": 256, "N": 256, "K": 256}, Group.TILES),
+                Shape("tail", {"M": 200, "N": 328, "K": 136}, Group.TAILS),
+                Shape("4096", {"M": 4096, "N": 4096, "K": 4096}, Group.TIMED),
+            ),
+            schedules=Scheduled(tried="schedules", timed="best"),
+        ),
+    ),
+    values=(
+        Value(
+            "predictions",
+            Record(
+                {
+                    "shared_kib": Whole(0, 10_000),
+                    "most_stages": Whole(0, 100),
+                    "reads_of_A": Whole(0, 10_000),
+                    "reads_of_B": Whole(0, 10_000),
+                }
+            ),
+        ),
+        Value("schedules", ListOf(SCHEDULE, least=4, most=8, distinct=True)),
+        Value("best", SCHEDULE),
     ),
 )
 
@@ -118,4 +191,4 @@ SOFTMAX = Lab(
     ),
 )
 
-LABS: tuple[Lab, ...] = (VECTOR_ADD, MATMUL, FUSED_EPILOGUE, SOFTMAX)
+LABS: tuple[Lab, ...] = (ENVIRONMENT, VECTOR_ADD, MATMUL, SCHEDULES, FUSED_EPILOGUE, SOFTMAX)

@@ -1,7 +1,9 @@
 """The types of the manifest."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+
+from grader.catalog.values import Value
 
 
 class Role(StrEnum):
@@ -37,16 +39,29 @@ class Group(StrEnum):
 class Shape:
     """A named set of sizes, e.g. ``Shape("odd", {"N": 4097}, Group.TAILS)``.
 
-    ``hidden`` shapes belong to the official run; students are never told their sizes.
+    ``hidden`` shapes belong to the official run; students are never told their sizes. ``schedule`` are further
+    arguments of the kernel's function, which the student chose (see ``schedules``).
     """
 
     name: str
     sizes: dict[str, int]
     group: Group
     hidden: bool = False
+    schedule: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return ", ".join(f"{name} = {value}" for name, value in self.sizes.items())
+        return ", ".join(f"{name} = {value}" for name, value in (self.sizes | self.schedule).items())
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """Which of the lab's values hold the schedules that a kernel is judged at.
+
+    ``tried`` names a list of schedules: the kernel must be right at each. ``timed`` names the one that is timed.
+    """
+
+    tried: str
+    timed: str
 
 
 @dataclass(frozen=True)
@@ -54,13 +69,15 @@ class Kernel:
     """A kernel that a lab hands in.
 
     ``arguments`` are the names that the lazy factory is called with, in order; the eager style is called with
-    one tensor for each parameter of role IN.
+    one tensor for each parameter of role IN. ``schedules`` says at which schedules of the student's it is judged
+    (None: at the function's own defaults).
     """
 
     name: str
     arguments: tuple[str, ...]
     parameters: tuple[Parameter, ...]
     shapes: tuple[Shape, ...]
+    schedules: Scheduled | None = None
 
     def group(self, group: Group) -> tuple[Shape, ...]:
         return tuple(shape for shape in self.shapes if shape.group is group)
@@ -74,12 +91,13 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Lab:
-    """A lab. ``version`` is raised whenever what is judged changes."""
+    """A lab, which asks for ``kernels`` and ``values``. ``version`` is raised whenever what is judged changes."""
 
     id: str
     title: str
     version: int
     kernels: tuple[Kernel, ...]
+    values: tuple[Value, ...] = ()
 
     @property
     def notebook(self) -> str:
@@ -98,3 +116,9 @@ class Lab:
             if kernel.name == name:
                 return kernel
         raise KeyError(f"lab {self.id} has no kernel {name!r}")
+
+    def value(self, name: str) -> Value:
+        for value in self.values:
+            if value.name == name:
+                return value
+        raise KeyError(f"lab {self.id} has no value {name!r}")

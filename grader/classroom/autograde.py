@@ -16,13 +16,14 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import NbGraderPreprocessor
-from nbgrader.utils import compute_checksum, find_all_files, is_grade, is_solution
+from nbgrader.utils import find_all_files, is_grade, is_solution
 from traitlets import Unicode, default
 from traitlets.utils.importstring import import_item
 
 from grader import catalog
 from grader.classroom.gradebook import Judgement, keep, write_scores
-from grader.classroom.submission import StudentCell, code_cells, submitted_notebook
+from grader.classroom.submission import StudentCell, student_cells, submitted_notebook
+from grader.classroom.written import harmless, is_untouched
 from grader.messages import _
 from grader.report.text import describe
 from grader.verdict import Unavailable, Unusable
@@ -64,7 +65,7 @@ class StartFromRelease(_Step):
         release = read_release(self.coursedir, lab)
         self._drop_other_files(student, lab)
         try:
-            cells = code_cells(submitted_notebook(self.coursedir, student, lab))
+            cells = student_cells(submitted_notebook(self.coursedir, student, lab))
         except (Unusable, ValueError) as error:
             self.log.warning("%s/%s can't be shown: %s", student, lab, error)
             note_that_unshown(release)
@@ -181,16 +182,20 @@ def take_answers(release: NotebookNode, cells: list[StudentCell]) -> None:
     """Put the answers into ``release``. Of several cells with one grade_id the last counts, as in Jupyter."""
     answers = {cell.metadata.nbgrader.grade_id: cell for cell in release.cells if is_solution(cell)}
     given = {cell.source for cell in release.cells if not is_solution(cell)}
-    last = {cell.grade_id: number for number, cell in enumerate(cells)}
+    last = {
+        cell.grade_id: number
+        for number, cell in enumerate(cells)
+        if cell.grade_id in answers and cell.code == (answers[cell.grade_id].cell_type == "code")
+    }
     room = MOST_SHOWN
     others: list[str] = []
     for number, cell in enumerate(cells):
         source = cell.source
         if len(source) > room:
             source = source[:room] + "\n# " + _("... cut: too long to show.")
-        if cell.grade_id in answers and last[cell.grade_id] == number:
-            answers[cell.grade_id].source = source
-        elif source.strip() and source not in given:
+        if last.get(cell.grade_id) == number:
+            answers[cell.grade_id].source = source if cell.code else harmless(source)
+        elif cell.code and source.strip() and source not in given:
             others.append(source)
         else:
             continue
@@ -207,5 +212,5 @@ def untouched(release: NotebookNode) -> dict[str, str]:
     return {
         cell.metadata.nbgrader.grade_id: _("Nothing was filled in here.")
         for cell in release.cells
-        if is_solution(cell) and cell.metadata.nbgrader.get("checksum") == compute_checksum(cell)
+        if is_untouched(cell)
     }

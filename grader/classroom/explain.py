@@ -43,6 +43,8 @@ def as_markdown(text: str) -> str:
 
 
 def _points(check: Check) -> str:
+    if check.waiting and check.manual:
+        return _("{points} points are a teacher's to give").format(points=f"{check.waiting:g}")
     if check.waiting:
         return _("{points} points wait for a run on a GPU").format(points=f"{check.waiting:g}")
     return _("{points} of {most} points").format(points=f"{check.points:g}", most=f"{check.max_points:g}")

@@ -20,6 +20,7 @@ from pydantic import TypeAdapter
 
 from grader import verdict as verdicts
 from grader.classroom.explain import as_markdown, explain_checks, explain_unusable
+from grader.classroom.written import is_untouched, is_written
 from grader.messages import _
 from grader.verdict import Check, Finding, Verdict
 
@@ -52,7 +53,8 @@ def write_scores(
 ) -> None:
     """Points to the grade cells, words to the comments.
 
-    Waiting points leave the cell on Formgrader's list with the points earned so far. nbgrader has comments on
+    ``release`` is the lab with what the student filled in: an answer in words waits for the teacher if there is
+    one. Waiting points leave the cell on Formgrader's list with the points earned so far. nbgrader has comments on
     solution cells only: a check's words go to the last one above its test cell. ``notes`` maps solution cells
     to what else is to be said there. StaleGradebook if cells or maximum points differ; nothing is written
     then.
@@ -61,13 +63,17 @@ def write_scores(
     with Gradebook(coursedir.db_url, coursedir.course_id) as gb:
         cells = {cell.name: cell.max_score for cell in _grade_cells(gb, lab)}
         _must_agree(lab, cells, judgement.verdict)
+        # Answers in words wait for the teacher also where the code can't be judged; empty ones don't.
+        written = [cell for cell in release.cells if is_written(cell) and not is_untouched(cell)]
+        answered = {cell.metadata.nbgrader.grade_id for cell in written}
         gb.update_or_create_student(student)
         gb.update_or_create_submission(lab, student)
         for cell in cells:
             checks = judgement.checks_of(cell)
             grade = gb.find_grade(cell, lab, lab, student)
             grade.auto_score = sum(check.points for check in checks)
-            grade.needs_manual_grade = any(check.waiting for check in checks) or grade.manual_score is not None
+            waits = any(check.waiting and not check.manual for check in checks) or cell in answered
+            grade.needs_manual_grade = waits or grade.manual_score is not None
         for cell, words in _comments(judgement, release, notes or {}).items():
             gb.find_comment(cell, lab, lab, student).auto_comment = words
         gb.db.commit()

@@ -15,7 +15,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 from nbformat import NotebookNode
 from nbgrader.nbgraderformat import MetadataValidator
 
-from grader.classroom import gaps
+from grader.classroom import gaps, written
 from grader.messages import _
 from grader.verdict import Finding, Location
 
@@ -90,9 +90,10 @@ def _at(path: Path, notebook: NotebookNode, number: int, line: int = 1) -> Locat
 
 def _bad_marks(path: Path, notebook: NotebookNode) -> Iterator[Finding]:
     for number, cell in enumerate(notebook.cells):
-        if cell.cell_type != "code":
-            continue
         try:
+            if cell.cell_type != "code":
+                _check_text(cell)
+                continue
             pieces = gaps.split(cell.source)
             solution = any(isinstance(piece, gaps.Gap) for piece in pieces)
             hidden = any(isinstance(piece, gaps.Hidden) for piece in pieces)
@@ -110,9 +111,18 @@ def _bad_marks(path: Path, notebook: NotebookNode) -> Iterator[Finding]:
         except gaps.MarkError as error:
             yield Finding(
                 str(error),
-                _("The marks are described at the top of grader/classroom/gaps.py."),
+                _("The marks are described at the top of gaps.py and written.py in grader/classroom."),
                 _at(path, notebook, number, error.line),
             )
+
+
+def _check_text(cell: NotebookNode) -> None:
+    if is_role(cell, "grade") or is_role(cell, "solution"):
+        if not written.is_written(cell):
+            raise gaps.MarkError(1, _("a text cell is graded only as an answer in words: grade and solution"))
+        written.parse(cell.source)
+    elif written.BEGIN.search(cell.source):
+        raise gaps.MarkError(1, _("an answer in words stands in a cell that is not graded"))
 
 
 def _must_parse(source: str) -> None:
@@ -185,7 +195,15 @@ def _bad_points(path: Path, notebook: NotebookNode, rows: Sequence["PointRow"]) 
                 _at(path, notebook, number),
             )
     for row in rows:
-        if row.cell not in graded:
+        if row.cell in graded and row.manual != written.is_written(notebook.cells[graded[row.cell]]):
+            yield Finding(
+                _("the test '{test}' and the cell '{id}' don't agree on who gives the points").format(
+                    test=row.name, id=row.cell
+                ),
+                _("manual=True belongs to an answer in words, and to nothing else."),
+                _at(path, notebook, graded[row.cell]),
+            )
+        elif row.cell not in graded:
             yield Finding(
                 _("the test '{test}' gives points for the cell '{id}', which {script} doesn't have").format(
                     test=row.name, id=row.cell, script=path.name

@@ -18,6 +18,7 @@ COURSE_ID = "tilelang"
 GENERATE_STEPS = [
     "nbgrader.preprocessors.LockCells",
     "grader.classroom.gaps.ClearGaps",  # in ClearSolutions' place
+    "grader.classroom.written.ClearAnswers",
     "nbgrader.preprocessors.ClearOutput",
     "nbgrader.preprocessors.CheckCellMetadata",
     "nbgrader.preprocessors.ComputeChecksums",
@@ -58,6 +59,7 @@ def configure(config: Config, root: Path, language: str = "en") -> Config:
 
     config.GenerateAssignment.preprocessors = GENERATE_STEPS
     config.ClearGaps.lab_language = language
+    config.ClearAnswers.lab_language = language
 
     config.Autograde.exporter_class = "grader.classroom.autograde.SubmissionExporter"
     config.Autograde.pre_convert_hook = "grader.classroom.submission.set_aside"

@@ -16,6 +16,7 @@ from grader.verdict import Finding, Unusable
 
 MOST_BYTES = 32 * 2**20
 SET_ASIDE = "set-aside"
+KINDS = ("code", "markdown")
 
 
 def _expected(coursedir: CourseDirectory, student: str, lab: str) -> Path:
@@ -36,10 +37,11 @@ def nbgrader_can_take(coursedir: CourseDirectory, student: str, lab: str) -> boo
 
 @dataclass(frozen=True)
 class StudentCell:
-    """A code cell of a submission; ``grade_id`` is what the student's file claims."""
+    """A cell of a submission; ``grade_id`` is what the student's file claims."""
 
     grade_id: str | None
     source: str
+    code: bool = True
 
 
 def submitted_notebook(coursedir: CourseDirectory, student: str, lab: str) -> Path:
@@ -84,8 +86,8 @@ def submitted_notebook(coursedir: CourseDirectory, student: str, lab: str) -> Pa
     return path
 
 
-def code_cells(path: Path) -> list[StudentCell]:
-    """The notebook's code cells. ValueError, with the reason, if it can't be read.
+def student_cells(path: Path) -> list[StudentCell]:
+    """The notebook's code cells, and those text cells that have a grade_id. ValueError if it can't be read.
 
     Only for showing: what is judged is the file itself. Metadata that isn't as it should be reads as none.
     """
@@ -96,7 +98,8 @@ def code_cells(path: Path) -> list[StudentCell]:
         if data.get("nbformat") != 4:
             data = nbformat.convert(nbformat.from_dict(data), 4)
         cells = data["cells"]
-        return [_cell(cell) for cell in cells if isinstance(cell, dict) and cell.get("cell_type") == "code"]
+        found = [_cell(cell) for cell in cells if isinstance(cell, dict) and cell.get("cell_type") in KINDS]
+        return [cell for cell in found if cell.code or cell.grade_id is not None]
     except Exception as error:  # a hostile file may fail anywhere, in any way (RecursionError, TypeError, ...)
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
@@ -107,7 +110,11 @@ def _cell(cell: dict[str, Any]) -> StudentCell:
         source = "".join(line for line in source if isinstance(line, str))
     nbgrader = metadata.get("nbgrader") if isinstance(metadata := cell.get("metadata"), dict) else None
     grade_id = nbgrader.get("grade_id") if isinstance(nbgrader, dict) else None
-    return StudentCell(grade_id if isinstance(grade_id, str) else None, source if isinstance(source, str) else "")
+    return StudentCell(
+        grade_id if isinstance(grade_id, str) else None,
+        source if isinstance(source, str) else "",
+        cell.get("cell_type") == "code",
+    )
 
 
 def set_aside(assignment: str, student: str, notebooks: list[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from grader.classroom import gaps
+from grader.classroom import gaps, written
 from grader.classroom.build import Judge, MadeLab, PointTable, lab_file, notebook_text
 from grader.classroom.script import is_role, label
 from grader.messages import _
@@ -83,7 +83,11 @@ def _differs_outside_gaps(root: Path, lab: MadeLab) -> Iterator[Finding]:
         )
         return
     for number, (theirs, ours) in enumerate(zip(student.cells, lab.solution.cells, strict=True)):
-        expected, found = _outside_gaps(ours), _outside_stubs(theirs, is_role(ours, "solution"))
+        expected = _outside_gaps(ours)
+        if written.is_written(ours):
+            found = ["<answer>"] if written.is_written(theirs) else [theirs.source]
+        else:
+            found = _outside_stubs(theirs, is_role(ours, "solution"))
         for line, (want, have) in enumerate(zip_longest(expected, found), start=1):
             if want != have:
                 yield Finding(
@@ -97,6 +101,8 @@ def _differs_outside_gaps(root: Path, lab: MadeLab) -> Iterator[Finding]:
 
 
 def _outside_gaps(cell: NotebookNode) -> list[str]:
+    if written.is_written(cell):
+        return ["<answer>"]
     if cell.cell_type != "code":
         return cell.source.split("\n")
     lines: list[str] = []
@@ -132,7 +138,7 @@ def _leaks(root: Path, lab: MadeLab) -> Iterator[Finding]:
         # In a notebook, quotes and backslashes of the code are escaped.
         text = raw.replace('\\"', '"').replace("\\\\", "\\")
         leaked = [line for line in secret if line not in shown and line in text]
-        leaked += [mark for mark in ("BEGIN SOLUTION", "BEGIN HIDDEN TESTS") if mark in raw]
+        leaked += [mark for mark in ("BEGIN SOLUTION", "BEGIN HIDDEN TESTS", "BEGIN ANSWER") if mark in raw]
         if leaked:
             yield Finding(
                 _("{file} shows what solutions/{script} hides: '{line}'").format(
@@ -148,6 +154,11 @@ def _secret_and_shown(lab: MadeLab) -> tuple[list[str], str]:
     secret: list[str] = []
     shown: list[str] = []
     for cell in lab.solution.cells:
+        if written.is_written(cell):
+            answer = written.parse(cell.source)
+            shown.append(answer.hint)
+            secret += answer.text.split("\n")
+            continue
         if cell.cell_type != "code":
             shown.append(cell.source)
             continue

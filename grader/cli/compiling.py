@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from grader.catalog import Group, Kernel, Lab, Shape
+from grader.catalog import Group, Kernel, Lab, Shape, at_schedules
 from grader.cli.judging import JsonOption, LabOption, NotebookArgument, lab_of, working
 from grader.gpu.architectures import ARCHITECTURES
 from grader.messages import _
@@ -41,9 +41,16 @@ def compile(
 
     which = lab_of(notebook, lab)
     wanted = _kernel(which, kernel)
-    shapes, architectures = _shapes(wanted, shape), _architectures(arch)
+    architectures = _architectures(arch)
+    if wanted.schedules is None:
+        _shapes(wanted, shape)  # a name that isn't one is said before anything is run
     with working(_("Compiling {notebook} ...").format(notebook=notebook.name), quiet=json):
-        compilations = compile_capture(capture_notebook(notebook, which), wanted, shapes, architectures)
+        capture = capture_notebook(notebook, which)
+        wanted = at_schedules(which, capture.plain_values).kernel(wanted.name)
+        if not wanted.shapes:
+            names = _("'{tried}' and '{timed}'").format(**vars(wanted.schedules))
+            raise Unusable(_("{names} name no schedules yet; 'tilelab check' says why.").format(names=names))
+        compilations = compile_capture(capture, wanted, _shapes(wanted, shape), architectures)
     if json:
         typer.echo(to_json(compilations))
     else:

@@ -22,7 +22,9 @@ Change = Callable[[str], str]
 
 #: What a wrong student did to the solution, by lab: a text that must occur, and what stands in its place.
 WRONG = {
+    "lab00_environment": ("T.copy(A[by * block_M, bx * block_N]", "T.copy(A[bx * block_M, by * block_N]"),
     "lab01_vector_add": ("if index < N:", "if index <= N:"),
+    "lab03_schedules": ("227 // stage", "227 / stage"),
     "lab02_matmul": ("T.Pipelined(T.ceildiv(K, block_K)", "T.Pipelined(K // block_K"),
     "lab04_fused_epilogue": ("z = C_tile[i, j] + bias_tile[j]", "z = C_tile[i, j] + bias_tile[i]"),
     "lab05_softmax": (" * T.exp(before[i] - top[i])", ""),
@@ -30,6 +32,18 @@ WRONG = {
 
 #: A cell that a hostile student adds, by lab.
 HOSTILE = {
+    "lab03_schedules": """
+class Schedules(list):
+    def __eq__(self, other):
+        return True
+
+schedules = Schedules([best] * 1000)
+best = {"block_M": schedules}
+predictions = type("Always", (dict,), {"__getitem__": lambda self, name: 16})()
+""",
+    "lab00_environment": """
+tile_copy = torch.clone
+""",
     "lab01_vector_add": """
 vector_add = tilelang.jit(out_idx=[-1], compile_flags=["-ccbin", "/tmp/not-a-compiler"])(vector_add.func.orig_func)
 """,
@@ -68,7 +82,9 @@ online_softmax = torch.compile(softmax)
 #: (points, of assessed) on the simulator for each kind of notebook, by lab. What is refused, or can't be judged,
 #: is decided in full: no GPU could give it points.
 EXPECTED = {
+    "lab00_environment": {"solution": (100, 100), "skeleton": (10, 100), "wrong": (30, 100), "hostile": (0, 100)},
     "lab01_vector_add": {"solution": (70, 70), "skeleton": (5, 70), "wrong": (50, 70), "hostile": (0, 100)},
+    "lab03_schedules": {"solution": (60, 60), "skeleton": (0, 85), "wrong": (45, 60), "hostile": (0, 85)},
     "lab02_matmul": {"solution": (60, 60), "skeleton": (5, 60), "wrong": (40, 60), "hostile": (0, 100)},
     "lab04_fused_epilogue": {"solution": (60, 60), "skeleton": (5, 60), "wrong": (5, 60), "hostile": (0, 100)},
     "lab05_softmax": {"solution": (80, 80), "skeleton": (10, 80), "wrong": (45, 80), "hostile": (0, 100)},

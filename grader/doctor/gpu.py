@@ -5,8 +5,7 @@ from grader.doctor.report import Finding, Status
 from grader.gpu.hardware import Gpu, Obstacle, first_usable, judging_card, obstacle
 from grader.gpu.unfit import INSTALL_COMPILER, dotted, explain
 from grader.messages import _
-
-SIMULATOR = "simulator"
+from grader.verdict import SIMULATOR
 
 COMPILER_OBSTACLES = (
     Obstacle.NO_COMPILER,

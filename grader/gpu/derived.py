@@ -3,7 +3,7 @@
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 
 from grader.gpu import roofline
-from grader.gpu.target_file import TargetRow, TierRow
+from grader.gpu.target_file import Sweep, TargetRow, TierRow
 from grader.gpu.targets import Asked, Target, asked, rows
 
 UNMEASURED = "from datasheet, unmeasured"
@@ -22,12 +22,18 @@ TIER_DIGITS, RATE_DIGITS = 3, 4
 """Significant digits: of a tier, which is rounded down, and of a peer's rate."""
 
 
-def row(one: Asked, card: str, peer: str, peer_rate: float, origin: str) -> TargetRow:
-    """The row for a card where the best ``peer`` does ``peer_rate``: the lab's shares of it."""
+def row(one: Asked, card: str, peer: str, peer_rate: float, origin: str, sweep: Sweep | None = None) -> TargetRow:
+    """The row for a card where the best ``peer`` does ``peer_rate``: the lab's shares of it, or of a ``sweep``."""
     rate = _digits(Decimal(repr(peer_rate)), RATE_DIGITS, ROUND_HALF_EVEN)
+    best = rate
+    if one.of_sweep:
+        if sweep is None:
+            raise ValueError(f"{one.lab} asks for shares of a sweep, and there is none")
+        best = _digits(Decimal(repr(sweep.rate)), RATE_DIGITS, ROUND_HALF_EVEN)
+        sweep = sweep.model_copy(update={"rate": float(best)})
     tiers = tuple(
-        TierRow(at=float(_digits(Decimal(repr(of_peer)) * rate, TIER_DIGITS, ROUND_FLOOR)), share=share)
-        for of_peer, share in one.tiers
+        TierRow(at=float(_digits(Decimal(repr(of)) * best, TIER_DIGITS, ROUND_FLOOR)), share=share)
+        for of, share in one.tiers
     )
     return TargetRow(
         lab=one.lab,
@@ -38,6 +44,7 @@ def row(one: Asked, card: str, peer: str, peer_rate: float, origin: str) -> Targ
         peer=peer,
         peer_rate=float(rate),
         tiers=tiers,
+        sweep=sweep,
         origin=origin,
     )
 
@@ -45,8 +52,8 @@ def row(one: Asked, card: str, peer: str, peer_rate: float, origin: str) -> Targ
 def from_datasheets(measured: tuple[Target, ...] | None = None) -> tuple[TargetRow, ...]:
     """The rows for CARDS: there the peer reaches the same share of the datasheet's peak as on MEASURED_CARD.
 
-    A card gets no row for a product that it has no tensor cores for. ``measured`` are the rows of MEASURED_CARD
-    (None: the package's).
+    A card gets no row for a product that it has no tensor cores for, nor for shares of a sweep: no datasheet says
+    how fast the best schedule is. ``measured`` are the rows of MEASURED_CARD (None: the package's).
     """
     known = {target.key: target for target in measured or rows() if target.card == MEASURED_CARD}
     found = []
@@ -56,7 +63,7 @@ def from_datasheets(measured: tuple[Target, ...] | None = None) -> tuple[TargetR
             raise ValueError(f"cards.toml has no {card}")
         for one in asked():
             peak, target = one.peak(datasheet), known.get(one.key)
-            if peak is not None and target is not None:
+            if peak is not None and target is not None and not one.of_sweep:
                 rate = target.peer_rate / target.peak * peak
                 found.append(row(one, card, target.peer, rate, UNMEASURED))
     return tuple(found)

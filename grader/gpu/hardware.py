@@ -33,6 +33,11 @@ class Card:
     capability: tuple[int, int]
     uuid: str = ""
 
+    @property
+    def alone(self) -> dict[str, str]:
+        """The environment of a process that is to see this card and no other, whatever their numbers are."""
+        return {"CUDA_VISIBLE_DEVICES": self.uuid} if self.uuid else {}
+
 
 @dataclass(frozen=True)
 class Driver:

@@ -30,10 +30,9 @@ SLOWDOWNS = {
 
 @dataclass(frozen=True)
 class Sample:
-    """Clocks in MHz, temperature in °C, power in W, ``reasons`` as NVML's bits."""
+    """The clock in MHz, temperature in °C, power in W, ``reasons`` as NVML's bits."""
 
     sm_mhz: int
-    memory_mhz: int
     celsius: int
     watts: float
     reasons: int
@@ -107,7 +106,6 @@ class _Watcher(threading.Thread):
         self.samples.append(
             Sample(
                 sm_mhz=ask("clock", pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM),
-                memory_mhz=ask("memory clock", pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM),
                 celsius=ask("temperature", pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
                 watts=ask("power", pynvml.nvmlDeviceGetPowerUsage) / 1000,
                 reasons=ask("throttle reasons", pynvml.nvmlDeviceGetCurrentClocksThrottleReasons),

@@ -3,9 +3,9 @@
 import tomllib
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from grader.messages import _
 from grader.verdict import Finding, Unavailable
@@ -22,10 +22,24 @@ class _Strict(BaseModel):
 
 
 class AskedTier(_Strict):
-    """From ``of_peer`` of the peer's rate on, ``share`` of the points."""
+    """From ``of_peer`` of the best peer's rate on, or ``of_sweep`` of the best of the judge's own sweep's."""
 
-    of_peer: Rate
+    of_peer: Rate | None = None
+    of_sweep: Rate | None = None
     share: Share
+
+    @property
+    def of(self) -> float:
+        """Whichever of the two it is."""
+        found = self.of_sweep if self.of_peer is None else self.of_peer
+        assert found is not None
+        return found
+
+    @model_validator(mode="after")
+    def _of_one(self) -> Self:
+        if (self.of_peer is None) == (self.of_sweep is None):
+            raise ValueError("a tier is of_peer or of_sweep")
+        return self
 
 
 class AskedRow(_Strict):
@@ -51,6 +65,13 @@ class Measured(_Strict):
     event_us: Rate
 
 
+class Sweep(_Strict):
+    """The best of the judge's own sweep: its ``rate`` in the row's unit, and its schedule."""
+
+    rate: Rate
+    schedule: dict[Text, int]
+
+
 class TierRow(_Strict):
     """From ``at`` on, ``share`` of the points."""
 
@@ -69,6 +90,7 @@ class TargetRow(_Strict):
     peer: Text
     peer_rate: Rate
     tiers: tuple[TierRow, ...] = Field(min_length=1)
+    sweep: Sweep | None = None
     origin: Text
 
     def __str__(self) -> str:
@@ -100,7 +122,7 @@ def read(path: Path) -> TargetFile:
     if twice:
         raise wrong(path, twice[0], _("there are two rows for this"))
     for row in (*found.asked, *found.target):
-        steps = [getattr(tier, "at", getattr(tier, "of_peer", None)) for tier in row.tiers]
+        steps = [tier.at if isinstance(tier, TierRow) else tier.of for tier in row.tiers]
         shares = [tier.share for tier in row.tiers]
         if steps != sorted(set(steps)) or shares != sorted(set(shares)) or shares[-1] != 1.0:
             raise wrong(path, str(row), _("tiers: they must rise, to a share of 1"))

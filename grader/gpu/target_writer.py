@@ -74,7 +74,12 @@ def _ceilings(one: Ceilings) -> Table:
 def _row(row: TargetRow) -> Table:
     table = tomlkit.table()
     for name, value in row:
-        table[name] = _tiers(row) if name == "tiers" else value
+        if name == "tiers":
+            table[name] = _tiers(row)
+        elif name == "sweep" and row.sweep is not None:
+            table[name] = _inline({"rate": row.sweep.rate, "schedule": _inline(row.sweep.schedule)})
+        elif value is not None:
+            table[name] = value
     return table
 
 

@@ -13,7 +13,7 @@ from math import inf
 from pathlib import Path
 
 from grader.gpu import roofline, target_file, user_folders
-from grader.gpu.target_file import TargetFile, TargetRow
+from grader.gpu.target_file import Sweep, TargetFile, TargetRow
 from grader.messages import _
 
 PACKAGED = Path(__file__).with_name("targets.toml")
@@ -37,8 +37,9 @@ class Tier:
 class Asked:
     """What a lab asks of its kernel at a timed shape, on every card.
 
-    ``tiers`` are pairs (share of the best peer's rate, share of the points). ``ceiling`` is what bounds the work:
-    one of MIXES, or the dtype of a matrix product. ``peers`` are the names of those that may be the best.
+    ``tiers`` are pairs (share of the best peer's rate, share of the points); if ``of_sweep``, they are shares of
+    the best of the judge's own sweep over schedules. ``ceiling`` is what bounds the work: one of MIXES, or the
+    dtype of a matrix product. ``peers`` are the names of those that may be the best.
     """
 
     lab: str
@@ -48,6 +49,7 @@ class Asked:
     ceiling: str
     peers: tuple[str, ...]
     tiers: tuple[tuple[float, float], ...]
+    of_sweep: bool = False
 
     @property
     def key(self) -> Key:
@@ -90,7 +92,8 @@ class Target:
     ``peer`` is the best of the task's peers there, ``peer_rate`` its calibrated rate, which the measured ratio is
     multiplied by; ``peak`` is the datasheet's rate, above which nothing can be true (infinite for a card that
     ``cards.toml`` doesn't have); ``ceiling`` what the card was measured to reach with the same mix of reads and
-    writes, or the same product (None: not measured). All in ``unit``. ``origin`` says where the row is from.
+    writes, or the same product (None: not measured). All in ``unit``. ``sweep`` is the best of the judge's own
+    sweep, for a lab that asks for shares of it. ``origin`` says where the row is from.
     """
 
     lab: str
@@ -104,6 +107,7 @@ class Target:
     tiers: tuple[Tier, ...]
     origin: str
     ceiling: float | None = None
+    sweep: Sweep | None = None
 
     @property
     def key(self) -> Key:
@@ -119,7 +123,10 @@ class Target:
 def asked() -> tuple[Asked, ...]:
     """What the labs ask, in their order."""
     return tuple(
-        Asked(**dict(row) | {"tiers": tuple((tier.of_peer, tier.share) for tier in row.tiers)})
+        Asked(
+            **dict(row) | {"tiers": tuple((tier.of, tier.share) for tier in row.tiers)},
+            of_sweep=any(tier.of_sweep is not None for tier in row.tiers),
+        )
         for row in _packaged().asked
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from grader.admit import Admitted
 from grader.capture.format import Capture
-from grader.catalog import Group, Kernel, Lab, Shape
+from grader.catalog import Group, Kernel, Lab, Shape, at_defaults
 from grader.gpu import compiler, hardware, roofs, unfit
 from grader.gpu.architectures import architecture
 from grader.gpu.hardware import Card
@@ -61,7 +61,8 @@ def chosen(lab: Lab, shapes: Sequence[str]) -> Lab:
             return kernel.group(Group.TIMED)
         return tuple(shape for shape in kernel.shapes if shape.name in shapes)
 
-    kernels = tuple(replace(kernel, shapes=found) for kernel in lab.kernels if (found := wanted(kernel)))
+    found = [(at_defaults(kernel), wanted(kernel)) for kernel in lab.kernels]
+    kernels = tuple(replace(kernel, shapes=shapes) for kernel, shapes in found if shapes)
     if not kernels:
         known = ", ".join(f"'{shape.name}'" for kernel in lab.kernels for shape in kernel.shapes)
         raise Unusable(

@@ -161,7 +161,7 @@ def _origin(driver: str, disturbed: tuple[str, ...]) -> str:
 
 def _environment(card: Card) -> dict[str, str]:
     # One process compiles: it would start others, which outlive a Ctrl-C by seconds.
-    return {"CUDA_VISIBLE_DEVICES": card.uuid, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    return card.alone | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
 
 def _said(phase: str, what: str) -> str:

@@ -48,6 +48,7 @@ class _Worker(Launcher):
         # The timed shape comes last: an error there leaves the others' results standing.
         for shape in sorted(self.shapes, key=lambda shape: shape.group is Group.TIMED):
             self.report.phase("preparing", PREPARE)
+            self.report.say(begun=shape.name)
             launch = load(self.libraries[shape.name])
             if shape.group is Group.TIMED:
                 self.measure(shape, launch)

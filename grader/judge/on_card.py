@@ -51,6 +51,7 @@ class Session:
     lacking: Finding | None = None
     ended: Finding | None = None
     tries: int = 1
+    begun: str = ""  # the shape that the worker came to last
     phase: str = "starting"
     done: bool = False
 
@@ -90,8 +91,10 @@ def launch(
         if not libraries:
             return session
         job = _job(lab, task, shapes, libraries, seed, card, target)
-        ending = worker.run(job, lambda line: read(line, worker.folder, session))
-        end(session, ending)
+        end(session, worker.run(job, lambda line: read(line, worker.folder, session)))
+    while rest := _rest(session, job["shapes"]):
+        with start_worker(card) as worker:
+            end(session, worker.run(job | {"shapes": rest}, lambda line: read(line, worker.folder, session)))
     while timed is not None and timed.name in libraries and _undecided(session, task, timed, target):
         session.tries += 1
         progress.say(_("Too noisy to say; measuring {kernel} again.").format(kernel=task.kernel))
@@ -102,9 +105,7 @@ def launch(
 
 
 def start_worker(card: Card, module: str = "grader.judge.card_worker") -> Worker:
-    # Whatever the numbering of cards is: the worker sees this one alone.
-    only = {"CUDA_VISIBLE_DEVICES": card.uuid} if card.uuid else {}
-    return Worker(module, only)
+    return Worker(module, card.alone)
 
 
 def _compile(
@@ -162,6 +163,23 @@ def _job(
     }
 
 
+def _rest(session: Session, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The shapes that a kernel which ended its process is still tried at: those of other groups.
+
+    What is wrong where the last tile sticks out says nothing of the other points.
+    """
+    if session.ended is None:
+        return []
+    (group,) = {row["group"] for row in rows if row["name"] == session.begun}
+    for row in rows:
+        if row["group"] == group and row["name"] not in session.whole:
+            session.problems.setdefault(row["name"], session.ended)
+    rest = [row for row in rows if row["name"] not in session.whole and row["name"] not in session.problems]
+    if rest:
+        session.ended, session.phase, session.done = None, "starting", False
+    return rest
+
+
 def _undecided(session: Session, task: Task, shape: Shape, target: targets.Target | None) -> bool:
     if session.timing is None or target is None or session.tries == TRIES:
         return False
@@ -192,6 +210,8 @@ def uncompilable(text: str, admitted: Admitted, locate: Locate) -> Finding:
 def read(line: dict[str, Any], folder: Path, session: Session) -> None:
     """One line of the worker's report."""
     match line:
+        case {"begun": str(shape)}:
+            session.begun = shape
         case {"ran": str(shape), "file": str(file)}:
             output = torch.load(folder / file, weights_only=True)
             session.ran.setdefault(shape, []).append(Ran(output))

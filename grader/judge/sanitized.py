@@ -15,9 +15,9 @@ from pathlib import Path
 
 from grader.admit import Admitted
 from grader.capture.format import Capture
-from grader.catalog import Group, Kernel, Lab, Shape
+from grader.catalog import Group, Kernel, Lab, Shape, at_schedules
 from grader.gpu import compiler, lock, sanitizer, toolchain, unfit
-from grader.gpu.architectures import architecture
+from grader.gpu.architectures import ARCHITECTURES, architecture
 from grader.gpu.disposable import waiting_threads
 from grader.gpu.generated import Generated
 from grader.gpu.hardware import Card
@@ -56,6 +56,7 @@ def must_have() -> tuple[str, Card]:
 def sanitize(capture: Capture, lab: Lab, seed: str = "local") -> tuple[Sanitized, ...]:
     """What the sanitizer says of each of the lab's kernels. Raises Unavailable, Unusable and JudgeFailed."""
     path, card = must_have()
+    lab = at_schedules(lab, capture.plain_values)
     return tuple(_Kernel(capture, lab, kernel, card, path).sanitize(seed) for kernel in lab.kernels)
 
 
@@ -88,7 +89,7 @@ def watch(
     (folder / "job.json").write_text(json.dumps(job))
     # Each tensor is an allocation of its own: the tool then knows where it ends.
     environment = os.environ | {"TMPDIR": str(folder), "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
-    environment |= {"CUDA_VISIBLE_DEVICES": card.uuid} if card.uuid else {}
+    environment |= card.alone
     command = [sys.executable, "-P", "-m", "grader.judge.sanitize_worker", str(folder)]
     runs = [(name, tool) for name in libraries for tool in TOOLS]
 
@@ -162,10 +163,11 @@ class _Kernel:
         wanted = list(dict.fromkeys(names))
         arch = architecture(self.card.capability)
         jobs = [Job(admitted[name].json, arch, admitted[name].options | LINE_MARKS) for name in wanted]
-        lowered = lower_all(jobs) if jobs else []
+        # Of an architecture that is not known here there are findings without lines.
+        lowered = lower_all(jobs) if jobs and arch in ARCHITECTURES else []
         return {
             name: Generated(found.source, admitted[name].kernel)
-            for name, found in zip(wanted, lowered, strict=True)
+            for name, found in zip(wanted, lowered, strict=False)
             if isinstance(found, Lowered)
         }
 

@@ -8,6 +8,7 @@ from grader.gpu.state import State
 from grader.gpu.targets import Target
 from grader.judge.task import Task
 from grader.messages import _
+from grader.messages.numbers import rate
 from grader.verdict import Assessment, Figures, Finding, Outcome
 
 #: The share of delayed launches up to which a card counts as quiet. 0.016 was seen on an idle H200, 0.07 on
@@ -84,16 +85,16 @@ def decide(figures: Figures, target: Target, disturbed: tuple[str, ...] = (), tr
         )
     if not reached:
         finding = Finding(
-            _("{figure:.0f} {unit}; points begin at {first:.0f}.").format(
-                figure=figures.decided, unit=figures.unit, first=target.tiers[0].at
+            _("{figure} {unit}; points begin at {first}.").format(
+                figure=rate(figures.decided), unit=figures.unit, first=rate(target.tiers[0].at)
             )
         )
         return Assessment(Outcome.FAILED, (finding,), (figures,))
     share = reached[-1].share
     findings = ()
     if share < 1.0:
-        text = _("{figure:.0f} {unit} earns {share:.0%} of the points; {full:.0f} earns all.").format(
-            figure=figures.decided, unit=figures.unit, share=share, full=target.full
+        text = _("{figure} {unit} earns {share:.0%} of the points; {full} earns all.").format(
+            figure=rate(figures.decided), unit=figures.unit, share=share, full=rate(target.full)
         )
         findings = (Finding(text),)
     return Assessment(Outcome.PASSED, findings, (figures,), share)
@@ -101,13 +102,14 @@ def decide(figures: Figures, target: Target, disturbed: tuple[str, ...] = (), tr
 
 def _impossible(figures: Figures, target: Target) -> Finding | None:
     """Why no card of this kind can have done the work in that time."""
-    text = _("{figure:.0f} {unit} is more than the card can do ({peak:.0f} by {source}): the work was not done.")
+    text = _("{figure} {unit} is more than the card can do ({peak} by {source}): the work was not done.")
     limits = [(target.peak, 1.0, _("its datasheet"))]
     if target.ceiling is not None and target.unit == "GB/s":
         limits.append((target.ceiling, CEILING_MARGIN, _("measurement")))
     for limit, margin, source in limits:
         if figures.achieved > limit * margin:
-            return Finding(text.format(figure=figures.achieved, unit=figures.unit, peak=limit, source=source))
+            words = text.format(figure=rate(figures.achieved), unit=figures.unit, peak=rate(limit), source=source)
+            return Finding(words)
     return None
 
 
@@ -116,11 +118,11 @@ def _undecided(
 ) -> Finding:
     evidence = (*disturbed, _("measured {tries} times").format(tries=tries)) if tries > 1 else disturbed
     if disturbed:
-        text = _("The card was not quiet, so {figure:.0f} {unit} decides nothing (the target is {target:.0f}).")
-        message = text.format(figure=figures.decided, unit=figures.unit, target=target.full)
+        text = _("The card was not quiet, so {figure} {unit} decides nothing (the target is {target}).")
+        message = text.format(figure=rate(figures.decided), unit=figures.unit, target=rate(target.full))
         return Finding(message, _("Run it again when nothing else is on the card."), evidence=evidence)
-    text = _("Too noisy to say: between {low:.1f} and {high:.1f} {unit}, and a threshold lies in between.")
-    message = text.format(low=low, high=high, unit=figures.unit)
+    text = _("Too noisy to say: between {low} and {high} {unit}, and a threshold lies in between.")
+    message = text.format(low=rate(low), high=rate(high), unit=figures.unit)
     return Finding(message, _("Make it a little faster, or run it again."), evidence=evidence)
 
 

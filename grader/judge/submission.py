@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from grader.admit import Admitted, Refused, admit
 from grader.capture.format import Capture, Trace, TraceError
-from grader.catalog import Group, Kernel, Lab, Role, Shape
+from grader.catalog import Group, Kernel, Lab, Role, Shape, values
 from grader.gpu import roofline, targets
 from grader.gpu.hardware import Card
 from grader.ir.nodes import Line
@@ -35,6 +36,7 @@ DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch
 class Submission:
     """One submission of ``lab``, judged on ``card`` (None: the simulator) with inputs drawn from ``seed``.
 
+    Kernels that are judged at the student's schedules have them in their shapes: see ``catalog.at_schedules``.
     ``no_card`` says why no card judges; None if the simulator was asked for.
 
     Each question returns an Assessment. Work that several questions share is done once.
@@ -57,6 +59,9 @@ class Submission:
 
     def signature(self, name: str) -> Assessment:
         """Is there a kernel of that name, with the parameters that the lab asks for, at every shape?"""
+        unscheduled = self._unscheduled(name)
+        if unscheduled is not None:
+            return Assessment(Outcome.FAILED, (unscheduled,))
         for shape in self.lab.kernel(name).shapes:
             found = self._admit(name, shape)
             if isinstance(found, Finding):
@@ -65,6 +70,9 @@ class Submission:
 
     def correct(self, name: str, group: Group) -> Assessment:
         """Is the output right at the shapes of ``group``, on every family of inputs?"""
+        unscheduled = self._unscheduled(name)
+        if unscheduled is not None:
+            return Assessment(Outcome.FAILED, (unscheduled,))
         run = self._simulate if self.card is None else self._launch
         wrong: list[tuple[Shape, Finding]] = []
         lacking: list[Finding] = []
@@ -86,6 +94,9 @@ class Submission:
         The simulator answers this, on every machine: it sees each access. A kernel that is right at no shape at
         all earns nothing here: doing nothing is clean, too.
         """
+        unscheduled = self._unscheduled(name)
+        if unscheduled is not None:
+            return Assessment(Outcome.FAILED, (unscheduled,))
         faults: list[tuple[Shape, Finding]] = []
         lacking: list[Finding] = []
         right = False
@@ -149,6 +160,9 @@ class Submission:
 
     def fast(self, name: str) -> Assessment:
         """Does the kernel reach its target at the timed shape, next to its peer, on this card?"""
+        unscheduled = self._unscheduled(name)
+        if unscheduled is not None:
+            return Assessment(Outcome.FAILED, (unscheduled,))
         kernel, task = self.lab.kernel(name), tasks.find(self.lab.id, name)
         (shape,) = kernel.group(Group.TIMED)
         found = self._admit(name, shape)
@@ -162,6 +176,35 @@ class Submission:
             return Assessment(Outcome.NOT_ASSESSED, (Finding(message, self.no_card.advice),))
         assessment = on_card.fast(self._session(name), task, shape, self._target(name))
         return assessment if assessment.figures else self._built_otherwise(name, shape, assessment)
+
+    def value(self, name: str) -> Any | Finding:
+        """The value of that name as plain data of the lab's kind, or what is wrong with it."""
+        handed = self.capture.handed(name)
+        if handed is None:
+            trace = Trace(name, "", error=TraceError("Missing", _missing(name)))
+            return self._explain(trace)
+        where = self.capture.assignment(name)
+        kind = self.lab.value(name).kind
+        if handed.error:
+            message = _("'{name}' is or holds {what}; it has to be {want}.")
+            return Finding(message.format(name=name, what=handed.error, want=values.said(kind)), where=where)
+        try:
+            return values.read(handed.value, kind, name)
+        except values.WrongValue as error:
+            return Finding(f"{error}.", where=where)
+
+    def judge_value(self, name: str, judge: Callable[[Any], Assessment]) -> Assessment:
+        """What ``judge`` says of a value. One that is missing or not of its kind fails, and says so."""
+        found = self.value(name)
+        if isinstance(found, Finding):
+            return Assessment(Outcome.FAILED, (found,))
+        assessment, where = judge(found), self.capture.assignment(name)
+        located = tuple(replace(f, where=f.where or where) for f in assessment.findings)
+        return replace(assessment, findings=located)
+
+    def written(self) -> Assessment:
+        """An answer in words: a teacher reads it, and gives its points."""
+        return Assessment(Outcome.NOT_ASSESSED, (Finding(_("A teacher reads this answer.")),))
 
     def trace(self, name: str, shape: Shape, block: tuple[int, ...]) -> BlockTrace:
         """What a block of the kernel does at ``shape``, step by step. Raises Unusable, with the reason."""
@@ -196,13 +239,23 @@ class Submission:
 
     # How they are answered
 
+    def _unscheduled(self, name: str) -> Finding | None:
+        """What is wrong with the values that the kernel's schedules are from; None if there is nothing."""
+        schedules = self.lab.kernel(name).schedules
+        for value in () if schedules is None else (schedules.tried, schedules.timed):
+            found = self.value(value)
+            if isinstance(found, Finding):
+                return found
+        return None
+
     def _built_otherwise(self, name: str, shape: Shape, assessment: Assessment) -> Assessment:
         """Says beside what is wrong at ``shape`` if the kernel there is another one than at all untimed shapes.
 
         Such a kernel was tried nowhere else, so that its fault comes as a surprise.
         """
         here = self._known(name, shape).kernel
-        others = [self._admit(name, other) for other in self._untimed(name)]
+        same = [other for other in self._untimed(name) if other.schedule == shape.schedule]
+        others = [self._admit(name, other) for other in same]
         apart = [difference(here, other.kernel) for other in others if isinstance(other, Admitted)]
         if assessment.outcome is not Outcome.FAILED or not assessment.findings or not apart or None in apart:
             return assessment
@@ -290,9 +343,10 @@ class Submission:
         return self._on_card[name]
 
     def _target(self, name: str) -> targets.Target | None:
-        """What is asked of the kernel's speed on this card."""
-        (shape,) = self.lab.kernel(name).group(Group.TIMED)
-        return targets.find(self.lab.id, name, shape.name, self.card.name)
+        """What is asked of the kernel's speed on this card; None also where its speed is not asked for."""
+        for shape in self.lab.kernel(name).group(Group.TIMED):
+            return targets.find(self.lab.id, name, shape.name, self.card.name)
+        return None
 
     def _known(self, name: str, shape: Shape) -> Admitted:
         found = self._admit(name, shape)
@@ -341,6 +395,10 @@ class Submission:
             _("Try sizes of your own: small ones, odd ones, some that are no multiple of your tile."),
             finding.where,
         )
+
+
+def _missing(name: str) -> str:
+    return _("The notebook defines no '{name}'. Keep the name that the lab gives.").format(name=name)
 
 
 def _hurried(result: Ran | Broke, before: Shape) -> Ran | Broke:

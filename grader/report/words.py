@@ -1,7 +1,8 @@
 """The words and marks that every page shares. A mark never stands alone: its word stands beside it."""
 
 from grader.messages import _
-from grader.verdict import Check, Figures, Finding, Location, Outcome, Verdict
+from grader.messages.numbers import rate
+from grader.verdict import SIMULATOR, Check, Figures, Finding, Location, Outcome, Verdict
 
 MARK = {
     Outcome.PASSED: "✓",
@@ -29,6 +30,8 @@ def outcome(check: Check) -> str:
 
 
 def points(check: Check) -> str:
+    if check.waiting and check.manual:
+        return _("{points} from a teacher").format(points=number(check.max_points))
     if check.waiting:
         return _("waiting for {points}").format(points=number(check.max_points))
     return f"{number(check.points)} / {number(check.max_points)}"
@@ -55,35 +58,41 @@ def summary(verdict: Verdict) -> str:
     text = _("{points} of {assessed} assessed points").format(
         points=number(verdict.points), assessed=number(verdict.assessed_max)
     )
-    if verdict.waiting and not verdict.assessed_max:
-        return _("Nothing could be judged here; {waiting} points wait for a GPU.").format(
-            waiting=number(verdict.waiting)
-        )
-    if verdict.waiting:
-        text += _("; {waiting} wait for a GPU").format(waiting=number(verdict.waiting))
-    return text + "."
+    teacher = verdict.waiting_for_teacher
+    card, on_simulator = verdict.waiting - teacher, verdict.device == SIMULATOR
+    waits = []
+    if card:
+        # On a card nothing waits for one: what is open there was too noisy, or has no target.
+        waits.append((_("{n} wait for a GPU") if on_simulator else _("{n} are still open")).format(n=number(card)))
+    if teacher:
+        waits.append(_("{n} wait for a teacher").format(n=number(teacher)))
+    if not waits:
+        return text + "."
+    if not verdict.assessed_max:
+        return _("Nothing could be judged here; of the points, {waits}.").format(waits=_(" and ").join(waits))
+    return text + "; " + _(" and ").join(waits) + "."
 
 
 def figures(measured: Figures) -> str:
     """A measurement in one line."""
     text = _(
-        "{achieved:.0f} {unit} in {ms:.3g} ms; {peer} {peer_achieved:.0f}; "
+        "{achieved} {unit} in {ms:.3g} ms; {peer} {peer_achieved}; "
         "ratio {ratio:.3f} ({low:.3f}–{high:.3f}, {runs} runs)"
     )
     line = text.format(
-        achieved=measured.achieved,
+        achieved=rate(measured.achieved),
         unit=measured.unit,
         ms=measured.milliseconds,
         peer=measured.peer,
-        peer_achieved=measured.peer_achieved,
+        peer_achieved=rate(measured.peer_achieved),
         ratio=measured.ratio,
         low=measured.ratio_low,
         high=measured.ratio_high,
         runs=measured.runs,
     )
     if measured.target is not None and measured.decided is not None:
-        line += _("; counts as {decided:.0f}, target {target:.0f}").format(
-            decided=measured.decided, target=measured.target
+        line += _("; counts as {decided}, target {target}").format(
+            decided=rate(measured.decided), target=rate(measured.target)
         )
     if measured.ceiling is not None:
         line += _("; {share:.0%} of what the card was measured to reach").format(

@@ -10,17 +10,32 @@ import os
 _CAPTURING = "TILELAB_CAPTURE"
 
 
-def check(kernel: object, part: str | None = None, *, device: str = "auto") -> None:
-    """Shows what the judge says of ``kernel``, a function decorated with ``@tilelang.jit``.
+def ready() -> None:
+    """Installs what the labs need and is missing (on Google Colab, say), and says who judges here.
 
-    Which lab it belongs to is known by its name. ``part`` is "right" or "fast" (both, if it is left out);
-    ``device`` is "auto" (the GPU if there is one, else the simulator), "sim" or "gpu".
+    Every lab's first cell calls it. Where all is in place it only looks.
     """
     if os.environ.get(_CAPTURING):
         return
-    from grader.student.checking import check_kernel
+    from grader.student.preparing import make_ready
 
-    check_kernel(kernel, part, device)
+    make_ready()
+
+
+def check(kernel: object = None, part: str | None = None, *, device: str = "auto", **values: object) -> None:
+    """Shows what the judge says of ``kernel``, a function decorated with ``@tilelang.jit``, or of ``values``.
+
+    Which lab a kernel belongs to is known by its name. A value is passed under the name that the lab gives it:
+    ``check(best=best)``. Some kernels are judged with values beside them: ``check(matmul, "right", best=best)``.
+
+    ``part`` is "right" or "fast" (both, if it is left out); without a kernel it is the part that is called like
+    the first of the values. ``device`` is "auto" (the GPU if there is one, else the simulator), "sim" or "gpu".
+    """
+    if os.environ.get(_CAPTURING):
+        return
+    from grader.student.checking import check_handed_in
+
+    check_handed_in(kernel, values, part, device)
 
 
 def trace(
@@ -73,4 +88,4 @@ def bench(kernel: object, shape: str | dict[str, int] | None = None, **schedule:
     show_bench(kernel, shape, schedule)
 
 
-bench.__module__ = check.__module__ = roofline.__module__ = trace.__module__ = "grader"
+bench.__module__ = check.__module__ = ready.__module__ = roofline.__module__ = trace.__module__ = "grader"

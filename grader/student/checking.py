@@ -1,4 +1,4 @@
-"""``check``: from a live kernel to a table in the notebook."""
+"""``check``: from a live kernel, or a value, to a table in the notebook."""
 
 import linecache
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 from grader import catalog
 from grader.capture.format import Capture, Source
-from grader.capture.tracing import trace_kernels
+from grader.capture.tracing import hand_in, trace_kernels
 from grader.messages import _
 from grader.report import notebook as html
 from grader.report import words
@@ -23,16 +23,15 @@ def name_of(kernel: Any) -> str:
     return str(getattr(kernel, "__name__", None))
 
 
-def check_kernel(kernel: Any, part: str | None, device: str) -> None:
-    name = name_of(kernel)
+def check_handed_in(kernel: Any, values: Mapping[str, Any], part: str | None, device: str) -> None:
     try:
-        lab, _kernel = catalog.find_kernel(name)
-    except KeyError as error:
-        show_finding(Finding(error.args[0], _("Pass the kernel's function itself, for instance check(matmul).")))
+        lab = _lab_of(kernel, values)
+    except Unusable as error:
+        show_finding(error.finding)
         return
-    sources = cells()
-    traces = trace_kernels({name: kernel}, lab.kernels, {source.file for source in sources}.__contains__)
-    capture = Capture(lab.id, lab.version, tuple(traces), tuple(sources), sandbox="notebook")
+    capture = captured(lab, kernel, values)
+    if kernel is None and part is None:
+        part = next(iter(values))
     from grader.autograders import judge_capture
 
     try:
@@ -55,6 +54,41 @@ def check_kernel(kernel: Any, part: str | None, device: str) -> None:
 def _public(verdict: Verdict) -> Verdict:
     """A notebook is passed on: it need not say how to replay the run."""
     return replace(verdict, seed=None)
+
+
+def _lab_of(kernel: Any, values: Mapping[str, Any]) -> catalog.Lab:
+    """The lab that asks for all of this. Raises Unusable if none does."""
+    if kernel is None and not values:
+        raise Unusable(
+            Finding(_("There is nothing to check."), _("Pass a kernel's function, or a value by its name."))
+        )
+    try:
+        if kernel is None:
+            lab, _value = catalog.find_value(next(iter(values)))
+        else:
+            lab, _kernel = catalog.find_kernel(name_of(kernel))
+    except KeyError as error:
+        advice = _("Pass the kernel's function itself, for instance check(matmul).")
+        raise Unusable(Finding(error.args[0], "" if kernel is None else advice)) from None
+    known = [value.name for value in lab.values]
+    for name in values:
+        if name not in known:
+            text = _("{lab} asks for no value '{name}'.").format(lab=lab.id, name=name)
+            advice = _("Its values are: {names}.").format(names=", ".join(known)) if known else ""
+            raise Unusable(Finding(text, advice))
+    return lab
+
+
+def captured(lab: catalog.Lab, kernel: Any, values: Mapping[str, Any]) -> Capture:
+    """What is handed in here and now, as the sandbox would capture it from the notebook."""
+    sources = cells()
+    handed = tuple(hand_in(values, values))
+    capture = Capture(lab.id, lab.version, (), tuple(sources), sandbox="notebook", values=handed)
+    if kernel is None:
+        return capture
+    kernels = catalog.at_schedules(lab, capture.plain_values).kernels
+    traces = trace_kernels({name_of(kernel): kernel}, kernels, {source.file for source in sources}.__contains__)
+    return replace(capture, traces=tuple(traces))
 
 
 def display_page(page: str, text: str, more: Mapping[str, str] | None = None) -> None:

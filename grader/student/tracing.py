@@ -8,7 +8,7 @@ from typing import Any
 from grader import catalog
 from grader.capture.format import Capture
 from grader.capture.tracing import trace as trace_kernel
-from grader.catalog import Group, Kernel, Lab, Shape
+from grader.catalog import Group, Kernel, Lab, Shape, at_defaults
 from grader.judge.submission import Submission
 from grader.messages import _
 from grader.report import trace_page, trace_text
@@ -77,7 +77,7 @@ def block_trace(capture: Capture, lab: Lab, name: str, shape: Shape, block: tupl
 
 def only(lab: Lab, name: str, shape: Shape) -> Lab:
     """The lab with this kernel at this shape and nothing else."""
-    return replace(lab, kernels=(replace(lab.kernel(name), shapes=(shape,)),))
+    return replace(lab, kernels=(replace(at_defaults(lab.kernel(name)), shapes=(shape,)),))
 
 
 def shape_of(kernel: Kernel, asked: str | Mapping[str, int] | None) -> Shape:

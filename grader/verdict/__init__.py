@@ -90,7 +90,7 @@ class Assessment:
 class Check:
     """One test's result. ``cell`` is the grade_id of the nbgrader cell that its points belong to.
 
-    ``free`` points may be earned by a notebook that nobody has touched.
+    ``free`` points may be earned by a notebook that nobody has touched; ``manual`` ones are a teacher's to give.
     """
 
     name: str
@@ -103,6 +103,7 @@ class Check:
     figures: tuple[Figures, ...] = ()
     seconds: float = 0.0
     free: bool = False
+    manual: bool = False
 
     @property
     def waiting(self) -> float:
@@ -111,11 +112,14 @@ class Check:
         return self.max_points if undecided else 0.0
 
 
+SIMULATOR = "simulator"
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The judgement of one submission of one lab.
 
-    ``device`` is "simulator" or the card's name; ``capture`` is the SHA-256 of the captured IR; ``seed``
+    ``device`` is SIMULATOR or the card's name; ``capture`` is the SHA-256 of the captured IR; ``seed``
     replays the run (it is kept by the instructor and stripped from what students get).
     """
 
@@ -138,6 +142,10 @@ class Verdict:
     @property
     def waiting(self) -> float:
         return sum(check.waiting for check in self.checks)
+
+    @property
+    def waiting_for_teacher(self) -> float:
+        return sum(check.waiting for check in self.checks if check.manual)
 
     @property
     def assessed_max(self) -> float:

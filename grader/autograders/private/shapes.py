@@ -3,6 +3,13 @@
 from grader.catalog import Group, Shape
 
 FURTHER: dict[str, dict[str, tuple[Shape, ...]]] = {
+    "lab00_environment": {
+        "tile_copy": (
+            Shape("further tiles", {"M": 64, "N": 192}, Group.TILES, hidden=True),
+            Shape("further tail", {"M": 70, "N": 130}, Group.TAILS, hidden=True),
+            Shape("further small", {"M": 3, "N": 2}, Group.TAILS, hidden=True),
+        ),
+    },
     "lab01_vector_add": {
         "vector_add": (
             Shape("further tiles", {"N": 8192}, Group.TILES, hidden=True),
@@ -16,6 +23,9 @@ FURTHER: dict[str, dict[str, tuple[Shape, ...]]] = {
             Shape("further tail", {"M": 136, "N": 264, "K": 392}, Group.TAILS, hidden=True),
             Shape("further small", {"M": 16, "N": 8, "K": 8}, Group.TAILS, hidden=True),
         ),
+    },
+    "lab03_schedules": {
+        "scheduled_matmul": (Shape("further tail", {"M": 136, "N": 264, "K": 392}, Group.TAILS, hidden=True),),
     },
     "lab04_fused_epilogue": {
         "gemm_bias_gelu": (
