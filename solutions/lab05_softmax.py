@@ -332,7 +332,7 @@ check(online_softmax, "fast")
 # What needs a GPU says so; `tilelab compile` needs nvcc, but no GPU.
 #
 # * **Why not -∞?** Set `LOWEST = -math.inf` and check again. On which kind of inputs does it fail, and at which line is
-#   the first NaN made? Which two numbers made it? Why is the plain Python above not hurt?
+#   the first NaN made? Which two numbers made it? Find a row of four that hurts the plain Python above in the same way.
 # * **Where does spilling begin?** Predict it for `rows` = 1, 2, 4 and 8. Then change the default of `rows` in
 #   `softmax`, save, and ask the compiler in a terminal: `tilelab compile lab05_softmax.ipynb --kernel softmax`. Why
 #   does a thread take more registers than its share of x?
