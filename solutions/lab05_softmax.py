@@ -19,7 +19,7 @@
 # many registers a row takes, and how to compute the softmax of a row that you never hold as a whole. That last
 # trick, the *online* softmax, is what FlashAttention is built on (lab 06).
 #
-# **You will write** two kernels: 26 lines in six gaps. It takes 75 to 90 minutes with reading. Labs 01, 02 and 04
+# **You will write** two kernels: 25 lines in six gaps. It takes 75 to 90 minutes with reading. Labs 01, 02 and 04
 # come first.
 
 # %%
@@ -164,8 +164,8 @@ check(softmax, "right")
 
 # %% [markdown] tags=["lang-en"]
 # **What the judge tries.** Scores around 10 000 and around -10 000; rows where more than half of the scores are -∞,
-# as a *mask* makes them; rows of one value; rows where one weight is nearly 1; rising and falling rows; rows of 1, 3
-# or 2049 elements.
+# as a *mask* makes them; rows of one or two values; rows where one weight is nearly 1; rising and falling rows; rows
+# of 1, 3 or 2049 elements. It also counts bytes: each element may be read once.
 #
 # A row of nothing but -∞ has no softmax: its sum is 0. `torch.softmax` gives NaN there. The judge does not ask
 # for it.
@@ -329,9 +329,9 @@ roofline(online_softmax, shape="several tiles", card="H200")
 
 # %% [markdown] tags=["lang-en"]
 # A copy moves 8 bytes for each element, this kernel 12. If every one of them comes from DRAM, it reaches 2/3 of a
-# copy's speed. It can do better than that: between DRAM and the SMs lies the *L2 cache* (50 MB on an H200), and what
-# the second pass finds there doesn't have to be fetched again. How much that is depends on how many rows are under
-# way at the same time.
+# copy's speed. It can do better than that: between DRAM and the SMs lies the *L2 cache*, tens of megabytes on a
+# data-centre card, and what the second pass finds there doesn't have to be fetched again. How much that is depends
+# on how many rows are under way at the same time.
 #
 # The judge counts 8 bytes for each element, whatever a kernel moves: the figure says how fast the work is done.
 # The next cell measures 2048 rows of 65 536: as many bytes as before, in longer rows.
@@ -342,19 +342,21 @@ check(online_softmax, "fast")
 # %% [markdown] tags=["lang-en"]
 # ## Try it
 #
-# The first three need no GPU.
+# What needs a GPU says so; `tilelab compile` needs nvcc, but no GPU.
 #
 # * **Why not -∞?** Set `LOWEST = -math.inf` and check again. On which kind of inputs does it fail, and at which line is
-#   the first NaN made? Which two numbers made it? Why is the plain Python above not hurt?
+#   the first NaN made? Which two numbers made it? Find a row of four that hurts the plain Python above in the same way.
 # * **Where does spilling begin?** Predict it for `rows` = 1, 2, 4 and 8. Then change the default of `rows` in
-#   `softmax`, save, and ask the compiler (it needs nvcc): `tilelab compile lab05_softmax.ipynb --kernel softmax`.
-#   Why does a thread take more registers than its share of x?
+#   `softmax`, save, and ask the compiler in a terminal: `tilelab compile lab05_softmax.ipynb --kernel softmax`. Why
+#   does a thread take more registers than its share of x?
 # * **Without the maximum.** Leave `top` out of the powers in `softmax`. Which of the judge's inputs are still right?
-# * **Rows under way** (GPU). In `online_softmax`, try `block_N=2048, threads=128`, and `block_N=32768,
-#   threads=1024`. How many blocks fit on an SM each time, and how many bytes of rows are then under way on the whole
-#   card? Do these fit into L2? Now turn the second pass round. When does that matter, and when doesn't it?
-# * **Powers of two** (GPU). The hardware computes 2^x; `T.exp` is made from it, with further instructions. `T.exp2((x
-#   - top) * 1.44269504)` is the same number. Is the kernel faster with it? What does a memory-bound kernel wait for?
+# * **Powers of two.** The hardware computes 2^x; `T.exp` is made from it, with further instructions. `T.exp2((x -
+#   top) * 1.44269504)` is the same number. How many registers does `softmax` take with it, and how many blocks fit on
+#   an SM then? (GPU) Is it faster? What does a memory-bound kernel wait for?
+# * **Rows under way** (GPU). In `online_softmax`, try `block_N=2048, threads=128`, and `block_N=16384,
+#   threads=1024`. `tilelab compile` says how many blocks fit on an SM. How many bytes of rows are then under way on
+#   the whole card, and do they fit into L2 (`torch.cuda.get_device_properties(0).L2_cache_size` bytes)? Now let the
+#   second pass go the other way. When does that matter, and when doesn't it?
 #
 # **Read next:** lab 06. There, the scores of a row are never stored at all: they are made tile by tile, and the sum
 # that has to be mended is a whole tile of the result.

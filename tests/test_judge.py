@@ -52,7 +52,9 @@ def cheats():
     """What a kernel could write instead of its result, where that is a cheat at all."""
     for case in CASES:
         task, shape, _family = case.values
-        applicable = ["zeros", "stale"]
+        applicable = ["zeros"]
+        if "softmax" not in task.kernel or shape.sizes["N"] > 1:
+            applicable.append("stale")  # the softmax of one score is 1, whichever it is
         if max(shape.sizes.values()) > 1:
             applicable.append("mean")  # of one element it is that element
         if task not in PRODUCTS or len(set(shape.sizes.values())) == 1:
