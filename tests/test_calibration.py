@@ -73,12 +73,26 @@ LINES = [
     {"phase": "ceiling", "limit": 60.0, "what": "bandwidth"},
     {"ceilings": asdict(MEASURED)},
     {"phase": "peers", "limit": 240.0, "what": "lab01_vector_add: vector_add"},
-    {"peers": ADD, "lab": "lab01_vector_add", "kernel": "vector_add"},
-    {"peers": MATMUL, "lab": "lab02_matmul", "kernel": "matmul"},
-    {"peers": MATMUL, "lab": "lab03_schedules", "kernel": "scheduled_matmul"},
+    {"peers": ADD, "lab": "lab01_vector_add", "kernel": "vector_add", "shape": "large"},
+    {"peers": MATMUL, "lab": "lab02_matmul", "kernel": "matmul", "shape": "4096"},
+    {"peers": MATMUL, "lab": "lab03_schedules", "kernel": "scheduled_matmul", "shape": "4096"},
     {"sweep": SWEPT, "lab": "lab03_schedules", "kernel": "scheduled_matmul"},
     {"state": asdict(QUIET)},
     {"done": True},
+]
+
+
+REPORTED = {(line["lab"], line["kernel"], line["shape"]) for line in LINES if "peers" in line}
+#: The report of a whole calibration: the works above, and all others.
+WHOLE = [
+    *LINES[:-2],
+    *(
+        {"peers": {"rows": [rated(one.peers[0], 50.0)], "disturbed": 0.001}}
+        | dict(zip(("lab", "kernel", "shape"), one.key, strict=True))
+        for one in targets.asked()
+        if one.key not in REPORTED
+    ),
+    *LINES[-2:],
 ]
 
 
@@ -108,7 +122,7 @@ def replace_line(line: dict, changes: dict) -> dict:
 
 def test_the_best_peer_gives_the_row_and_small_differences_are_noise():
     found = concluded()
-    add, matmul, _scheduled = found.works
+    add, matmul, *_others = found.works
     assert add.best == "torch.add"
     assert (add.tiers, matmul.tiers) == (((342.0, 0.5), (513.0, 1.0)), ((49.5, 0.5), (88.0, 1.0)))
     faster = concluded(
@@ -140,6 +154,17 @@ def test_where_shares_of_a_sweep_are_asked_its_best_gives_the_row():
     assert "scheduled_matmul, 4096: no schedule was measured" in shown(nothing)
     restless = concluded(sweep=SWEPT | {"disturbed": 0.5})
     assert restless.disturbed
+
+
+def test_a_kernel_that_is_timed_at_two_shapes_gets_a_row_of_each():
+    lab = {"lab": "lab06_flash_attention", "kernel": "attention"}
+    rates = {"2k": 560.0, "8k": 590.0}
+    lines = [
+        {"peers": {"rows": [rated("cuDNN attention", rate)], "disturbed": 0}, "shape": shape} | lab
+        for shape, rate in rates.items()
+    ]
+    found = conclude(CARD, "580.1", heard(LINES[1], *lines, *LINES[-2:]), 60.0)
+    assert {row.shape: row.peer_rate for row in calibration.rows(found)} == rates
 
 
 def test_no_ceiling_lies_below_what_a_library_reached():
@@ -337,7 +362,7 @@ def run(*arguments: str):
 
 
 def test_the_command_writes_a_file_that_the_judge_takes(machine, scripted, tmp_path, monkeypatch):
-    scripted(*LINES)
+    scripted(*WHOLE)
     path = tmp_path / "a40.toml"
     done = run("-o", str(path))
     assert done.exit_code == 0, done.output
@@ -353,14 +378,14 @@ def test_the_command_writes_a_file_that_the_judge_takes(machine, scripted, tmp_p
 
 
 def test_keeping_adds_to_the_teachers_file(machine, scripted):
-    scripted(*LINES)
+    scripted(*WHOLE)
     machine.parent.mkdir(parents=True)
     other = targets.PACKAGED.read_text().split("\n[[target]]")[1].replace("NVIDIA H200", "Mine")
     machine.write_text(f"# my own\n[[target]]{other}")
     assert run("--keep").exit_code == 0
     assert machine.read_text().startswith("# my own")
     assert targets.of_card("Mine")
-    assert len(targets.of_card(CARD.name)) == 3
+    assert len(targets.of_card(CARD.name)) == len(targets.asked())
     scheduled = targets.find("lab03_schedules", "scheduled_matmul", "4096", CARD.name)
     assert (scheduled.sweep.rate, scheduled.sweep.schedule, scheduled.full) == (100.0, {"block_M": 128}, 93.0)
 
@@ -378,7 +403,7 @@ def test_what_was_measured_on_a_restless_card_is_shown_and_not_kept(machine, scr
 
 
 def test_json_is_all_of_it(machine, scripted):
-    scripted(*LINES)
+    scripted(*WHOLE)
     done = run("--json")
     assert done.exit_code == 0
     assert from_json(done.stdout).works[0].best == "torch.add"

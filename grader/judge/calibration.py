@@ -30,7 +30,7 @@ class Reported:
     """What the worker has said so far."""
 
     measured: Measurement | None = None
-    peers: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    peers: dict[targets.Key, dict[str, Any]] = field(default_factory=dict)
     sweeps: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     state: State | None = None
     lacking: str = ""
@@ -42,8 +42,8 @@ class Reported:
                 progress.say(_said(phase, str(more.get("what", ""))))
             case {"ceilings": dict(found)}:
                 self.measured = Measurement(**found)
-            case {"peers": dict(found), "lab": str(lab), "kernel": str(kernel)}:
-                self.peers[lab, kernel] = found
+            case {"peers": dict(found), "lab": str(lab), "kernel": str(kernel), "shape": str(shape)}:
+                self.peers[lab, kernel, shape] = found
             case {"sweep": dict(found), "lab": str(lab), "kernel": str(kernel)}:
                 self.sweeps[lab, kernel] = found
             case {"state": dict(found)}:
@@ -118,7 +118,7 @@ def conclude(card: Card, driver: str, reported: Reported, seconds: float) -> Cal
     works = tuple(
         _work(
             one,
-            reported.peers.get(one.key[:2], {"rows": []}),
+            reported.peers.get(one.key, {"rows": []}),
             _swept(reported.sweeps.get(one.key[:2])),
             card,
             origin,

@@ -39,8 +39,9 @@ def main() -> None:
             if not measure_ceilings(report):
                 return
             for lab, task, kernel, shape in timed():
-                report.phase("peers", WORK, what=f"{lab.id}: {kernel.name}")
-                report.say(peers=measure_peers(task, kernel, shape), lab=lab.id, kernel=kernel.name)
+                report.phase("peers", WORK, what=f"{lab.id}: {kernel.name}, {shape.name}")
+                found = measure_peers(task, kernel, shape)
+                report.say(peers=found, lab=lab.id, kernel=kernel.name, shape=shape.name)
                 torch.cuda.empty_cache()
                 mine = [row for row in job["sweep"] if (row["lab"], row["kernel"]) == (lab.id, kernel.name)]
                 if mine:
