@@ -17,7 +17,9 @@ from grader.gpu.targets import Target, Tier, rows
 from grader.gpu.timing import median_interval
 from grader.judge import seeds, simulated
 from grader.judge.comparison import compare, is_poison, poison
+from grader.judge.lab00_environment import TILE_COPY
 from grader.judge.lab02_matmul import MATMUL as MATMUL_TASK
+from grader.judge.lab03_schedules import SCHEDULED_MATMUL
 from grader.judge.speed import decide, unquiet
 from grader.judge.submission import Submission
 from grader.judge.tasks import TASKS
@@ -51,8 +53,9 @@ def cheats():
         applicable = ["zeros", "stale"]
         if max(shape.sizes.values()) > 1:
             applicable.append("mean")  # of one element it is that element
-        if task is not MATMUL_TASK or len(set(shape.sizes.values())) == 1:
-            applicable.append("input")  # where it has the output's shape
+        product = task in (MATMUL_TASK, SCHEDULED_MATMUL)
+        if task is not TILE_COPY and (not product or len(set(shape.sizes.values())) == 1):
+            applicable.append("input")  # where it has the output's shape, and is not what is asked for
         yield from (pytest.param(*case.values, cheat, id=f"{case.id}-{cheat}") for cheat in applicable)
 
 

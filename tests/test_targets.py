@@ -240,7 +240,7 @@ def test_newly_measured_rows_change_the_unmeasured_ones():
     rates = {(entry["card"], entry["lab"]): entry["peer_rate"] for entry in found}
     assert rates["NVIDIA H200", ADD[0]] == 2400.0
     assert rates["NVIDIA L4", ADD[0]] == 150.0  # half of the peak, as there
-    # Which schedule is the best is in no datasheet: what asks for shares of a sweep has rows where it was measured.
+    # No datasheet says how fast the best schedule is: shares of a sweep have rows only where it was measured.
     swept = [entry for entry in found if "sweep" in entry]
     assert {entry["card"] for entry in swept} == {derived.MEASURED_CARD}
     assert [entry["sweep"] for entry in swept] == [{"rate": 480.0, "schedule": {"block_M": 128}}]
