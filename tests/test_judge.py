@@ -18,7 +18,9 @@ from grader.gpu.targets import Target, Tier, rows
 from grader.gpu.timing import median_interval
 from grader.judge import seeds, simulated
 from grader.judge.comparison import compare, is_poison, poison
+from grader.judge.lab00_environment import TILE_COPY
 from grader.judge.lab02_matmul import MATMUL as MATMUL_TASK
+from grader.judge.lab03_schedules import SCHEDULED_MATMUL
 from grader.judge.lab04_fused_epilogue import GEMM_BIAS_GELU
 from grader.judge.peers import Missing
 from grader.judge.speed import decide, unquiet
@@ -28,7 +30,7 @@ from grader.simulator import Fault, FaultKind
 from grader.verdict import Figures, JudgeFailed, Outcome
 
 ALL = [(lab, task) for lab, tasks in TASKS.items() for task in tasks]
-PRODUCTS = (MATMUL_TASK, GEMM_BIAS_GELU)
+PRODUCTS = (MATMUL_TASK, SCHEDULED_MATMUL, GEMM_BIAS_GELU)
 
 
 def cases():
@@ -57,8 +59,8 @@ def cheats():
             applicable.append("stale")  # the softmax of one score is 1, whichever it is
         if max(shape.sizes.values()) > 1:
             applicable.append("mean")  # of one element it is that element
-        if task not in PRODUCTS or len(set(shape.sizes.values())) == 1:
-            applicable.append("input")  # where it has the output's shape
+        if task is not TILE_COPY and (task not in PRODUCTS or len(set(shape.sizes.values())) == 1):
+            applicable.append("input")  # where it has the output's shape, and is not what is asked for
         yield from (pytest.param(*case.values, cheat, id=f"{case.id}-{cheat}") for cheat in applicable)
 
 
