@@ -13,8 +13,8 @@ def _inputs(family: str, shape: Shape, generator: torch.Generator) -> Tensors:
         case "normal":
             return (torch.randn(*size, generator=generator, device=device),)
         case "counting":
-            # Each element says where it stands: what is copied from elsewhere shows as another place's number. They
-            # don't begin at a number that could be known, and fp32 counts by ones up to 2^24.
+            # Each element says where it stands: what is copied from elsewhere shows as another place's number.
+            # They don't begin at a number that could be known, and fp32 counts by ones up to 2^24.
             first = torch.randint(1, 2**20, (1,), generator=generator, device=device)
             count = torch.arange(size[0] * size[1], device=device) + first
             return (count.remainder(2**24).float().reshape(size),)
