@@ -21,7 +21,7 @@ lab: $(READY)    ## Start JupyterLab on 127.0.0.1, and print the address of the 
 	@$(BIN)/tilelab lab --port $(PORT)
 
 demo: $(READY)   ## Grade right, wrong, untouched and hostile notebooks, and print the table.
-	@$(BIN)/tilelab demo
+	@$(BIN)/tilelab demo $(DEMO)
 
 test: $(READY)   ## Run the tests.
 	@$(BIN)/python -m pytest
