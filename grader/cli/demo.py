@@ -94,8 +94,8 @@ EXPECTED = {
     "lab03_schedules": {"solution": (60, 60), "skeleton": (0, 85), "wrong": (45, 60), "hostile": (0, 85)},
     "lab02_matmul": {"solution": (60, 60), "skeleton": (5, 60), "wrong": (40, 60), "hostile": (0, 100)},
     "lab04_fused_epilogue": {"solution": (60, 60), "skeleton": (5, 60), "wrong": (5, 60), "hostile": (0, 100)},
-    "lab05_softmax": {"solution": (80, 80), "skeleton": (10, 80), "wrong": (45, 80), "hostile": (0, 100)},
-    "lab06_flash_attention": {"solution": (70, 70), "skeleton": (5, 70), "wrong": (40, 70), "hostile": (0, 100)},
+    "lab05_softmax": {"solution": (80, 80), "skeleton": (10, 80), "wrong": (50, 80), "hostile": (0, 100)},
+    "lab06_flash_attention": {"solution": (70, 70), "skeleton": (5, 100), "wrong": (40, 70), "hostile": (0, 100)},
 }
 
 
