@@ -251,10 +251,10 @@ def test_the_words_say_who_has_to_look():
     teacher = Check("b", "B", "b", Outcome.NOT_ASSESSED, 0, 10, manual=True)
     done = Check("c", "C", "c", Outcome.PASSED, 50, 50)
     assert words.points(teacher) == "10 from a teacher"
-    said = words.summary(Verdict("lab", "sim", (card, teacher, done)))
+    said = words.summary(Verdict("lab", "simulator", (card, teacher, done)))
     assert said == "50 of 50 assessed points; 40 wait for a GPU and 10 wait for a teacher."
-    assert words.summary(Verdict("lab", "sim", (teacher, done))).endswith("; 10 wait for a teacher.")
-    assert "wait for a GPU" in words.summary(Verdict("lab", "sim", (card,)))
+    assert words.summary(Verdict("lab", "simulator", (teacher, done))).endswith("; 10 wait for a teacher.")
+    assert "wait for a GPU" in words.summary(Verdict("lab", "simulator", (card,)))
 
 
 def test_a_released_lab_has_no_answer(root):
