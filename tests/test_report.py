@@ -65,7 +65,7 @@ def test_what_was_measured_too_noisily_does_not_wait_for_a_gpu():
         JUDGED, device="NVIDIA H200", checks=(check(Outcome.PASSED, 10.0), check(Outcome.INCONCLUSIVE))
     )
     assert words.summary(judged) == "10 of 10 assessed points; 10 are still open."
-    assert words.summary(replace(judged, checks=judged.checks[1:])).endswith("10 points are still open.")
+    assert words.summary(replace(judged, checks=judged.checks[1:])).endswith("of the points, 10 are still open.")
     assert words.summary(JUDGED) == "10 of 30 assessed points; 20 wait for a GPU."
 
 

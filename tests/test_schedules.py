@@ -192,7 +192,8 @@ def test_points_are_for_shares_of_the_sweeps_best(ratio, share):
         "clock": "events",
         "disturbed": 0.0,
     }
-    session = on_card.Session(timing=timing, state=State(samples=100, sm_mhz=(1, 1), celsius=(1, 1)))
+    quiet = State(samples=100, sm_mhz=(1, 1), celsius=(1, 1))
+    session = on_card.Session(timings={"4096": on_card.Timing(timing, quiet)})
     found = on_card.fast(session, lab03_schedules.SCHEDULED_MATMUL, KERNEL.shape("4096"), target(680.0))
     if share is None:
         assert found.outcome is Outcome.FAILED
@@ -202,7 +203,8 @@ def test_points_are_for_shares_of_the_sweeps_best(ratio, share):
 
 def test_without_a_row_for_the_card_it_is_not_assessed():
     timing = {"kernel_ms": 0.2, "peer_ms": 0.2, "ratio": 1.0, "low": 1.0, "high": 1.0, "rounds": 9, "clock": ""}
-    session = on_card.Session(timing=timing | {"peer": "cuBLAS (torch.matmul)", "disturbed": 0.0})
+    report = timing | {"peer": "cuBLAS (torch.matmul)", "disturbed": 0.0}
+    session = on_card.Session(timings={"4096": on_card.Timing(report, State(samples=1))})
     found = on_card.fast(session, lab03_schedules.SCHEDULED_MATMUL, KERNEL.shape("4096"), None)
     assert found.outcome is Outcome.NOT_ASSESSED
 
