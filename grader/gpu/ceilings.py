@@ -176,7 +176,7 @@ def _refused(launch: Launch) -> str | None:
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, AttributeError) as error:
-        return str(error).splitlines()[0][:200]
+        return (str(error).splitlines() or [type(error).__name__])[0][:200]
     return None
 
 

@@ -199,7 +199,9 @@ class _Loop:
         except RuntimeError as error:
             # What can't be captured (it allocates, or waits) is timed as before.
             torch.cuda.synchronize()
-            self.notes.append(f"not as CUDA graphs: {str(error).splitlines()[0][:200]}")
+            self.notes.append(
+                f"not as CUDA graphs: {(str(error).splitlines() or [type(error).__name__])[0][:200]}"
+            )
             return
         self.launches = tuple(_replay(of_launch) for of_launch in graphs)
         self.clock = Clock.GRAPH

@@ -90,7 +90,10 @@ def measure_peers(task: Task, kernel: Kernel, shape: Shape, device: str = "cuda"
         try:
             calls[peer.name] = prepared(peer, task, bench, place)
         except (Missing, torch.OutOfMemoryError) as error:
-            rows[peer.name] = {"peer": peer.name, "why_not": str(error).splitlines()[0]}
+            rows[peer.name] = {
+                "peer": peer.name,
+                "why_not": (str(error).splitlines() or [type(error).__name__])[0],
+            }
     torch.cuda.empty_cache()
     disturbed = 0.0
     if calls:
@@ -133,7 +136,7 @@ def measure_sweep(
             try:
                 kernels[number] = right(load(Path(entry["library"])), bench)
             except (Missing, RuntimeError, TypeError) as error:
-                rows[number]["why_not"] = str(error).splitlines()[0]
+                rows[number]["why_not"] = (str(error).splitlines() or [type(error).__name__])[0]
     if not kernels:
         return {"rows": rows, "disturbed": 0.0}
     samples = interleave(

@@ -85,5 +85,5 @@ def _warm(launch: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
     except torch.cuda.OutOfMemoryError:
         raise
     except (RuntimeError, ImportError) as error:
-        raise Missing(str(error).splitlines()[0]) from error
+        raise Missing((str(error).splitlines() or [type(error).__name__])[0]) from error
     return launch
