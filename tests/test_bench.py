@@ -15,6 +15,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from grader import catalog
+from grader.catalog import Group
 from grader.classroom.reference import reference_notebook
 from grader.cli.app import app
 from grader.gpu import hardware, roofs, targets
@@ -162,6 +163,18 @@ def test_shapes_are_chosen_by_name():
     assert [s.name for s in judge.chosen(PRODUCT, ("tail", "square")).kernels[0].shapes] == ["square", "tail"]
     with pytest.raises(Unusable, match="'long K'"):
         judge.chosen(PRODUCT, ("large",))
+
+
+def test_of_all_labs_those_are_measured_that_have_such_a_shape():
+    def ids(*names: str) -> set[str]:
+        return {lab.id for lab in judge.having(catalog.LABS, names)}
+
+    timed = {lab.id for lab in catalog.LABS if any(kernel.group(Group.TIMED) for kernel in lab.kernels)}
+    assert ids() == timed < {lab.id for lab in catalog.LABS}
+    assert ids("4096") >= {"lab02_matmul", "lab03_schedules"}
+    assert "lab01_vector_add" not in ids("4096")
+    with pytest.raises(Unusable, match="No lab has a shape of that name: nowhere"):
+        ids("nowhere")
 
 
 # The worker, without its card
@@ -390,7 +403,7 @@ def test_a_plot_that_cannot_be_written_is_refused_before_anything_is_measured():
     ("arguments", "words"),
     [
         (["--lab", "lab99"], "There is no lab 'lab99'"),
-        (["--shape", "huge"], "no shape of that name"),
+        (["--shape", "huge"], "shape of that name"),
         (["a.ipynb", "b.ipynb", "--lab", ADD.id], "name one notebook"),
         (["--from", "x.json", "--lab", ADD.id], "--from shows a measurement"),
     ],

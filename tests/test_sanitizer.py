@@ -22,7 +22,7 @@ from grader.gpu.hardware import Card, Gpu
 from grader.gpu.lowering import Job, lower_all
 from grader.gpu.sanitizer import Kind, Place, parse
 from grader.judge import sanitized
-from grader.judge.sanitizer_words import finding_of
+from grader.judge.sanitizer_words import about, finding_of
 from grader.verdict import Location, Unavailable
 
 ODD = shape_of("lab01_vector_add", "odd")
@@ -181,6 +181,22 @@ def test_a_program_runs_under_the_tool_until_its_time_is_over(tmp_path):
     assert done[0][1].strip().endswith("-- program 0")
 
 
+@pytest.mark.parametrize("newer", [False, True])
+def test_initcheck_looks_at_tiles_where_it_can(tmp_path, newer):
+    known = "--initcheck-address-space" if newer else "--track-unused-memory"
+    tool = tmp_path / "tool"
+    tool.write_text(f"#!/bin/sh\n[ \"$1\" = --help ] && echo ' {known} arg' || echo $*\n")
+    tool.chmod(0o700)
+    given = {
+        name: sanitizer.run(str(tool), name, ["x"], tmp_path / "log", environment=os.environ, seconds=20.0)[1]
+        for name in ("initcheck", "memcheck")
+    }
+    assert sanitizer.sees_tiles(str(tool)) is newer
+    assert ("--initcheck-address-space all" in given["initcheck"]) is newer
+    assert "address-space" not in given["memcheck"]
+    assert ("tiles" in about("initcheck", tiles=newer)) is not newer
+
+
 # From the generated source to the student's line
 
 
@@ -308,6 +324,7 @@ def watched(monkeypatch, generated):
     """The tools' answers without a card: memcheck has something to say at N = 4097, the others don't."""
     card = Card(name="a card", memory=2**34, capability=(9, 0), uuid="")
     monkeypatch.setattr(sanitized, "must_have", lambda: ("compute-sanitizer", card))
+    monkeypatch.setattr(sanitizer, "sees_tiles", lambda _path: True)
     number = line_with(generated["outside of a tile"], "s0[((i")
 
     def watch(_path, _lab, _kernel, admitted, _card, _seed, _folder):
@@ -338,6 +355,32 @@ def test_a_capture_is_watched_and_its_fault_named(watched, capture, tmp_path):
     shown = CliRunner().invoke(app, ["judge", str(file), "--sanitize"])
     assert "nothing found" in shown.stdout
     assert "outside of tile" in shown.stdout
+
+
+CRASHED = """\
+========= COMPUTE-SANITIZER
+========= Error: process didn't terminate successfully
+========= Target application returned an error
+========= ERROR SUMMARY: 0 errors
+"""
+
+
+@pytest.mark.parametrize("explained", [True, False])
+def test_a_crash_is_told_once_by_the_tool_that_knows_why(watched, capture, monkeypatch, explained):
+    watch, lab = sanitized.watch, catalog.find(capture.lab)
+
+    def crashing(*given):
+        refused, runs = watch(*given)
+        tools = ["racecheck", "synccheck"] if explained else sanitizer.TOOLS
+        return refused, runs | {("odd", tool): sanitized.Watched(CRASHED, 6, "") for tool in tools}
+
+    monkeypatch.setattr(sanitized, "watch", crashing)
+    (kernel,) = sanitized.sanitize(capture, lab)
+    found = {tool.tool: [finding.message for finding in tool.findings] for tool in kernel.tools}
+    if explained:
+        assert [tool for tool, said in found.items() if said] == ["memcheck"]
+    else:
+        assert all("terminate" in message for (message,) in found.values())
 
 
 def test_on_an_architecture_that_is_not_known_here_a_finding_has_no_line(watched, monkeypatch, capture, tmp_path):

@@ -77,7 +77,8 @@ def _measured(given: Sequence[Path], labs: Sequence[str], shapes: Sequence[str],
 
     card = judge.must_have_card()  # before anything is run
     source = ", ".join(path.name for path in given) or _("the labs' solutions")
-    with _labs(given, labs) as found, working(_("Measuring ...")):
+    every = [] if given or labs else judge.having(catalog.LABS, shapes)
+    with _labs(given, labs, every) as found, working(_("Measuring ...")):
         works = []
         for path, lab in found:
             at = judge.chosen(lab, shapes)
@@ -86,8 +87,8 @@ def _measured(given: Sequence[Path], labs: Sequence[str], shapes: Sequence[str],
 
 
 @contextmanager
-def _labs(given: Sequence[Path], labs: Sequence[str]) -> Iterator[list[tuple[Path, Lab]]]:
-    """What is measured, with its labs; solutions are written out as notebooks meanwhile."""
+def _labs(given: Sequence[Path], labs: Sequence[str], every: Sequence[Lab]) -> Iterator[list[tuple[Path, Lab]]]:
+    """What is measured, with its labs (``every`` if none is named); solutions are notebooks meanwhile."""
     if given:
         if len(labs) > 1 or (labs and len(given) > 1):
             raise Unusable(_("With --lab, name one notebook: it says which lab that one is of."))
@@ -95,7 +96,7 @@ def _labs(given: Sequence[Path], labs: Sequence[str]) -> Iterator[list[tuple[Pat
         return
     from grader.classroom.reference import reference_notebook
 
-    wanted = [known(name) for name in labs] or list(catalog.LABS)
+    wanted = [known(name) for name in labs] or every
     with tempfile.TemporaryDirectory(prefix="tilelab-bench-") as folder:
         yield [(reference_notebook(ROOT, lab, Path(folder)), lab) for lab in wanted]
 

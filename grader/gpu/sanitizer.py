@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 
 from grader.gpu import disposable
@@ -22,10 +23,8 @@ TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 PRINTED = 2_000  # reports in a log: a fault mostly has one for each thread
 
-_OPTIONS = {
-    # Beside global memory, tiles that a block reads before it has written them.
-    "initcheck": ("--initcheck-address-space", "all"),
-}
+#: Has initcheck look, beside global memory, at tiles that a block reads before it has written them.
+_TILES = "--initcheck-address-space"
 
 
 class Kind(StrEnum):
@@ -93,6 +92,15 @@ def _of_wheel() -> Iterable[str]:
             yield from (str(file.locate()) for file in files if file.name == "compute-sanitizer")
 
 
+@cache
+def sees_tiles(path: str) -> bool:
+    """Whether this sanitizer's initcheck can look at shared memory; older ones (2025.3, say) can't."""
+    done = subprocess.run(
+        [path, "--help"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60
+    )
+    return _TILES in done.stdout
+
+
 def run(
     path: str,
     tool: str,
@@ -107,7 +115,9 @@ def run(
     Programs that it starts in turn are not looked at.
     """
     options = ["--tool", tool, "--log-file", str(log), "--print-limit", str(PRINTED), "--show-backtrace", "device"]
-    options += ["--target-processes", "application-only", *_OPTIONS.get(tool, ())]
+    options += ["--target-processes", "application-only"]
+    if tool == "initcheck" and sees_tiles(path):
+        options += [_TILES, "all"]
     with log.with_suffix(".console").open("w+b") as console:
         process = subprocess.Popen(
             [path, *options, "--", *command],

@@ -56,12 +56,7 @@ def chosen(lab: Lab, shapes: Sequence[str]) -> Lab:
     Kernels that have none of them are left out. Raises Unusable if no kernel is left.
     """
 
-    def wanted(kernel: Kernel) -> tuple[Shape, ...]:
-        if not shapes:
-            return kernel.group(Group.TIMED)
-        return tuple(shape for shape in kernel.shapes if shape.name in shapes)
-
-    found = [(at_defaults(kernel), wanted(kernel)) for kernel in lab.kernels]
+    found = [(at_defaults(kernel), _wanted(kernel, shapes)) for kernel in lab.kernels]
     kernels = tuple(replace(kernel, shapes=shapes) for kernel, shapes in found if shapes)
     if not kernels:
         known = ", ".join(f"'{shape.name}'" for kernel in lab.kernels for shape in kernel.shapes)
@@ -69,6 +64,24 @@ def chosen(lab: Lab, shapes: Sequence[str]) -> Lab:
             _("{lab} has no shape of that name. Its shapes are: {known}.").format(lab=lab.id, known=known)
         )
     return replace(lab, kernels=kernels)
+
+
+def having(labs: Sequence[Lab], shapes: Sequence[str]) -> list[Lab]:
+    """The labs that have a shape of those names; without names, one that is timed. Raises Unusable if none has."""
+    found = [lab for lab in labs if any(_wanted(kernel, shapes) for kernel in lab.kernels)]
+    if not found:
+        raise Unusable(
+            _("No lab has a shape of that name: {names}. Name a lab, too, and its shapes are told.").format(
+                names=", ".join(shapes)
+            )
+        )
+    return found
+
+
+def _wanted(kernel: Kernel, shapes: Sequence[str]) -> tuple[Shape, ...]:
+    if not shapes:
+        return kernel.group(Group.TIMED)
+    return tuple(shape for shape in kernel.shapes if shape.name in shapes)
 
 
 def run(works: Sequence[tuple[Lab, Capture]], card: Card, source: str, seconds: float = SECONDS) -> Bench:
