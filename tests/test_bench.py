@@ -25,7 +25,7 @@ from grader.judge import bench as judge
 from grader.judge import bench_worker, peers, tasks
 from grader.judge.workbench import Guarded, Workbench
 from grader.report import bench as report
-from grader.verdict import JudgeFailed, Unavailable, Unusable
+from grader.verdict import Unavailable, Unusable
 from grader.verdict import bench as verdict
 from grader.verdict.bench import CardState, Estimate, Row, Trouble, from_json, to_json
 
@@ -150,11 +150,17 @@ def test_what_is_not_admitted_is_said_and_never_compiled(scripted):
     assert "not captured" in row.finding.message
 
 
-@pytest.mark.parametrize("does", ["ours", "silent"])
-def test_our_own_fault_is_no_kernels(scripted, does):
-    scripted(vector_add=does)
-    with pytest.raises(JudgeFailed):
-        judge.run(works(ADD), H200, "")
+@pytest.mark.parametrize(("does", "words"), [("ours", "ImportError"), ("silent", "without a word")])
+def test_our_own_fault_is_no_kernels_and_leaves_the_other_rows(scripted, does, words):
+    scripted(vector_add=does, matmul="measured")
+    found = judge.run(works(ADD, PRODUCT), H200, "")
+    ours, measured = found.rows
+    assert (ours.measurement, ours.trouble) == (None, Trouble.OURS)
+    assert "our fault" in ours.finding.message
+    assert words in str(ours.finding.evidence)
+    assert measured.measurement is not None
+    assert found.judge_failed
+    assert "judge failed" in report.plain(found)
 
 
 def test_shapes_are_chosen_by_name():
@@ -424,6 +430,16 @@ def test_a_students_notebook_is_measured_like_a_solution(monkeypatch, notebook, 
     assert "3221 GB/s" in again.stdout
     assert (tmp_path / "again.png").exists()
     assert command(str(path), str(notebook("other", MATMUL))).exit_code == 1
+
+
+def test_after_a_fault_of_ours_what_was_finished_is_shown_and_written(monkeypatch, notebook, scripted, tmp_path):
+    monkeypatch.setattr(judge, "must_have_card", lambda: H200)
+    scripted(vector_add="measured", matmul="ours")
+    kept = tmp_path / "bench.json"
+    shown = command(str(notebook("add", VECTOR_ADD)), str(notebook("product", MATMUL)), "--json", str(kept))
+    assert shown.exit_code == 3
+    assert "3221 GB/s" in shown.stdout
+    assert [row.trouble for row in verdict.read(kept).rows] == [None, Trouble.OURS]
 
 
 def test_a_capture_is_measured_as_well(monkeypatch, scripted, tmp_path):

@@ -85,7 +85,7 @@ def run(works: Sequence[tuple[Lab, Capture]], card: Card, source: str, seconds: 
     libraries = _compile(jobs, admitted, card, rows)
     for job in jobs:
         if job.key in libraries:
-            rows[job.key] = _measure(job, libraries[job.key], card, seconds)
+            rows[job.key] = _measured_or_ours(job, libraries[job.key], card, seconds)
     needed = [tasks.find(row.lab, row.kernel).ceiling for row in rows.values()]
     return Bench(
         card.name,
@@ -142,6 +142,15 @@ def _row(job: _Job, trouble: Trouble | None, finding: Finding | Admitted | None,
         trouble=trouble,
         finding=finding if isinstance(finding, Finding) else None,
     )
+
+
+def _measured_or_ours(job: _Job, library: str, card: Card, seconds: float) -> Row:
+    """A fault of ours costs the row that it is met in: those that are finished took minutes of a card's time."""
+    try:
+        return _measure(job, library, card, seconds)
+    except JudgeFailed as error:
+        message = _("The measurement itself failed. That is our fault. Please report this:")
+        return _row(job, Trouble.OURS, Finding(message, evidence=tuple(str(error).splitlines()[-15:])))
 
 
 def _measure(job: _Job, library: str, card: Card, seconds: float) -> Row:

@@ -123,6 +123,7 @@ def _trouble(trouble: Trouble | None) -> str:
         Trouble.WRONG: _("wrong"),
         Trouble.FAILED: _("failed"),
         Trouble.NOT_MEASURED: _("not measured"),
+        Trouble.OURS: _("judge failed"),
         None: "",
     }[trouble]
 
