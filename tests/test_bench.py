@@ -335,6 +335,14 @@ def test_words_say_how_it_was_measured_and_with_what():
     assert "the labs' solutions; 2026-01-02T03:04:05+00:00; driver 580.1, torch 2.13.0" in said
 
 
+def test_an_unknown_peak_is_said():
+    row = add_row()
+    known = row.measurement.kernel
+    unknown = dataclasses.replace(row.measurement, kernel=dataclasses.replace(known, of_peak=None))
+    assert "Peak unknown" not in report.plain(bench(row))
+    assert "Peak unknown (–)" in report.plain(bench(dataclasses.replace(row, measurement=unknown)))
+
+
 def test_an_interval_that_stayed_wide_is_said():
     row = add_row()
     peer = dataclasses.replace(row.measurement.peers[0], ratio=estimate(0.75, 0.05), note="outside our bounds")

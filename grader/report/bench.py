@@ -164,6 +164,8 @@ def words(bench: Bench) -> list[str]:
             "the library's time over the kernel's. Intervals (±) hold with 95 %."
         )
     )
+    if any(row.measurement is not None and row.measurement.kernel.of_peak is None for row in bench.rows):
+        said.append(_("Peak unknown (–): the course has no datasheet's figure of this card for that work."))
     versions = ", ".join(f"{name} {version}" for name, version in sorted(bench.versions.items()))
     said.append(_("{source}; {date}; {versions}").format(source=bench.source, date=bench.date, versions=versions))
     return said
