@@ -1,6 +1,7 @@
 """``tilelab bench``: what is measured, what is made of a worker's report, and what is shown."""
 
 import dataclasses
+import importlib.metadata
 import io
 import os
 from functools import partial
@@ -120,6 +121,15 @@ def test_figures_follow_from_times(scripted):
     assert (found.card, found.source) == ("NVIDIA H200", "here")
     assert {"python", "torch", "tilelang"} <= set(found.versions)
     assert from_json(to_json(found)) == found
+
+
+def test_versions_are_those_that_are_known(monkeypatch):
+    def none(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", none)
+    assert "python" in judge.versions()
+    assert "torch" not in judge.versions()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ Kernels are admitted and compiled as for a judgement; each is then timed in a di
 that one which breaks costs only its own figure.
 """
 
+import contextlib
 import importlib.metadata
 import platform
 from collections.abc import Mapping, Sequence
@@ -249,7 +250,8 @@ def versions() -> dict[str, str]:
     gpu = hardware.look()
     found = {"python": platform.python_version()}
     for package in ("torch", "tilelang"):
-        found[package] = importlib.metadata.version(package)
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # it may lie on a path, uninstalled
+            found[package] = importlib.metadata.version(package)
     if gpu.driver is not None and gpu.driver.version:
         found["driver"] = gpu.driver.version
     if gpu.compiler is not None and gpu.compiler.version is not None:
