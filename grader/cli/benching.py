@@ -69,7 +69,7 @@ def bench(
     if plot is not None:
         roofline_plot.write(report.chart(measured), plot, "dark" if dark else "light")
         typer.echo(_("Wrote {path}.").format(path=plot))
-    raise typer.Exit(0 if measured.complete else 1)
+    raise typer.Exit(3 if measured.judge_failed else 0 if measured.complete else 1)
 
 
 def _measured(given: Sequence[Path], labs: Sequence[str], shapes: Sequence[str], seconds: float) -> "Bench":

@@ -16,6 +16,8 @@ from functools import cache
 
 import torch
 
+from grader.messages.errors import first_line
+
 Launch = Callable[[int], None]
 """Launches the work of a round (0, 1, …) on the current stream, and does not wait for it."""
 
@@ -199,9 +201,7 @@ class _Loop:
         except RuntimeError as error:
             # What can't be captured (it allocates, or waits) is timed as before.
             torch.cuda.synchronize()
-            self.notes.append(
-                f"not as CUDA graphs: {(str(error).splitlines() or [type(error).__name__])[0][:200]}"
-            )
+            self.notes.append(f"not as CUDA graphs: {first_line(error)[:200]}")
             return
         self.launches = tuple(_replay(of_launch) for of_launch in graphs)
         self.clock = Clock.GRAPH

@@ -4,6 +4,7 @@ Kernels are admitted and compiled as for a judgement; each is then timed in a di
 that one which breaks costs only its own figure.
 """
 
+import contextlib
 import importlib.metadata
 import platform
 from collections.abc import Mapping, Sequence
@@ -98,7 +99,7 @@ def run(works: Sequence[tuple[Lab, Capture]], card: Card, source: str, seconds: 
     libraries = _compile(jobs, admitted, card, rows)
     for job in jobs:
         if job.key in libraries:
-            rows[job.key] = _measure(job, libraries[job.key], card, seconds)
+            rows[job.key] = _measured_or_ours(job, libraries[job.key], card, seconds)
     needed = [tasks.find(row.lab, row.kernel).ceiling for row in rows.values()]
     return Bench(
         card.name,
@@ -155,6 +156,15 @@ def _row(job: _Job, trouble: Trouble | None, finding: Finding | Admitted | None,
         trouble=trouble,
         finding=finding if isinstance(finding, Finding) else None,
     )
+
+
+def _measured_or_ours(job: _Job, library: str, card: Card, seconds: float) -> Row:
+    """A fault of ours costs the row that it is met in: those that are finished took minutes of a card's time."""
+    try:
+        return _measure(job, library, card, seconds)
+    except JudgeFailed as error:
+        message = _("The measurement itself failed. That is our fault. Please report this:")
+        return _row(job, Trouble.OURS, Finding(message, evidence=tuple(str(error).splitlines()[-15:])))
 
 
 def _measure(job: _Job, library: str, card: Card, seconds: float) -> Row:
@@ -253,7 +263,8 @@ def versions() -> dict[str, str]:
     gpu = hardware.look()
     found = {"python": platform.python_version()}
     for package in ("torch", "tilelang"):
-        found[package] = importlib.metadata.version(package)
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # it may lie on a path, uninstalled
+            found[package] = importlib.metadata.version(package)
     if gpu.driver is not None and gpu.driver.version:
         found["driver"] = gpu.driver.version
     if gpu.compiler is not None and gpu.compiler.version is not None:
