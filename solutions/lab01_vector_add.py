@@ -40,7 +40,7 @@ ready()
 import tilelang
 import tilelang.language as T
 
-from grader import check
+from grader import check, show_cuda
 
 # %% [markdown] tags=["lang-en"]
 # ## The picture
@@ -129,6 +129,24 @@ check(vector_add, "right")
 # * TileLang's compiler adds guards of its own around accesses to global memory, so on a card a forgotten `if` may
 #   go unnoticed. The simulator doesn't let it pass: not every access can be rescued that way.
 # * *Not assessed* means that no one has judged this yet, because it needs a GPU. It is neither right nor wrong.
+
+# %% [markdown] tags=["lang-en"]
+# ## What becomes of it
+#
+# TileLang writes a CUDA program from your kernel: this is what NVIDIA's compiler gets. You need not be able to write
+# it, but you can read it. `show_cuda` needs no GPU; `arch` says for which cards, here for the A100 (`sm_80`).
+
+# %%
+show_cuda(vector_add, {"N": 4096}, arch="sm_80")
+
+# %% [markdown] tags=["lang-en"]
+# * `blockIdx.x` is your `bx`. `threadIdx.x` is the number of the thread, from 0 to 255.
+# * Each thread runs all of this. Your `T.Parallel` loop over 1024 elements has been shared out among 256 threads.
+# * `float4` is four floats. A thread reads and writes that many, 16 bytes, with one instruction. That is the widest
+#   access there is on this card, and it makes best use of the memory.
+#
+# **Find out:** your guard `if index < N` isn't there. Why may TileLang leave it out? Change `N` above to 4097: what
+# has become of `float4`, and of the guard? How many instructions does a thread need now to read its four elements?
 
 # %% [markdown] tags=["lang-en"]
 # ## How fast can it be?

@@ -38,7 +38,7 @@ ready()
 import tilelang
 import tilelang.language as T
 
-from grader import check
+from grader import check, show_cuda
 
 # %% [markdown] tags=["lang-en"]
 # ## The picture
@@ -169,6 +169,28 @@ check(matmul, "right")
 # and the magnitude of its terms how far a right kernel can be off. It tries several kinds of inputs: normal ones,
 # sums whose terms nearly cancel, rows with a single 1, large values. An fp32 fragment passes easily; an fp16 fragment
 # does not. Try it: change the fragment's dtype.
+
+# %% [markdown] tags=["lang-en"]
+# ## What becomes of it
+#
+# Your seven lines name tiles, and no instruction. Which instructions they become depends on the card. `show_cuda`
+# marks the *landmarks* in the CUDA source: operations of the tensor cores, asynchronous copies, loads of matrices,
+# barriers. First for an A100 (`sm_80`), then for Hopper (`sm_90a`: H100, H200):
+
+# %%
+show_cuda(matmul, "4096", arch="sm_80")
+
+# %%
+show_cuda(matmul, "4096", arch="sm_90a")
+
+# %% [markdown] tags=["lang-en"]
+# You need not follow the indices. Look at the order: copies, barrier, products, and where the loop over `k` begins.
+#
+# **Find out:**
+#
+# * On `sm_80`, how many pairs of copies (one of `A`, one of `B`) stand *before* the loop? Predict it for
+#   `num_stages=2` and `num_stages=4`, then pass `num_stages=…` to `show_cuda`.
+# * You asked for 256 threads; on `sm_90a` a block has 384. What do the other 128 do? Look for `threadIdx.x`.
 
 # %% [markdown] tags=["lang-en"]
 # ## How fast can it be?
