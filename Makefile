@@ -23,8 +23,8 @@ lab: $(READY)    ## Start JupyterLab on 127.0.0.1, and print the address of the 
 demo: $(READY)   ## Grade right, wrong, untouched and hostile notebooks, and print the table.
 	@$(BIN)/tilelab demo $(DEMO)
 
-test: $(READY)   ## Run the tests.
-	@$(BIN)/python -m pytest
+test: $(READY)   ## Run the tests, as many at a time as there are cores.
+	@$(BIN)/python -m pytest -n auto --dist worksteal $(TESTS)
 
 conformance: $(READY) ## Run a kernel for every construct of the language on the simulator, and print the table.
 	@$(BIN)/python -m tests.conformance

@@ -11,17 +11,35 @@ from pathlib import Path
 import nbformat
 import pytest
 import torch
-from cells import IMPORTS, ROOT
+from cells import IMPORTS
 from nbformat.v4 import new_code_cell, new_notebook
 
 from grader.gpu import hardware
 
-# The secret of official runs belongs to the test run, not to whoever runs it.
-os.environ["TILELAB_SECRET"] = str(ROOT / "build" / "test-secret")
+# Each process of the test run has a folder of its own: for the secret of official runs, which is not that of the
+# user who runs it, and for the kernels that it compiles, as nothing that was compiled before may pass for what is
+# compiled now.
+OURS = tempfile.mkdtemp(prefix="tilelab-tests-", dir=os.environ.get("TILELAB_TESTS"))
+os.environ["TILELAB_SECRET"] = str(Path(OURS, "secret"))
+os.environ["TILELAB_CACHE"] = str(Path(OURS, "kernels"))
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    # Workers are ended without ceremony: theirs lie inside that of the process which started them.
+    os.environ["TILELAB_TESTS"] = OURS
+    atexit.register(shutil.rmtree, OURS, ignore_errors=True)
 
-# So do the kernels that it compiles: nothing that was compiled before may pass for what is compiled now.
-os.environ["TILELAB_CACHE"] = tempfile.mkdtemp(prefix="tilelab-tests-")
-atexit.register(shutil.rmtree, os.environ["TILELAB_CACHE"], ignore_errors=True)
+# Tensors are small here, and other processes run tests at the same time: more threads would only be in the others'
+# way. Simulated kernels run in forked processes besides, and a fork takes no threads along.
+torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"
+
+#: Beyond that many workers, starting them takes longer than they save.
+MOST_WORKERS = 8
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """For ``-n auto``: as many as there are cores. But where a card judges, it judges alone."""
+    return 0 if hardware.judging_card() is not None else min(len(os.sched_getaffinity(0)), MOST_WORKERS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

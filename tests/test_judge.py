@@ -1,5 +1,6 @@
 """The judge's sums: bounds that hold for right kernels and catch wrong ones, and the decision on speed."""
 
+import functools
 import math
 from dataclasses import replace
 
@@ -52,7 +53,7 @@ CASES = list(cases())
 
 def cheats():
     """What a kernel could write instead of its result, where that is a cheat at all."""
-    for case in CASES:
+    for number, case in enumerate(CASES):
         task, shape, _family = case.values
         applicable = ["zeros"]
         if "softmax" not in task.kernel or shape.sizes["N"] > 1:
@@ -61,7 +62,12 @@ def cheats():
             applicable.append("mean")  # of one element it is that element
         if task is not TILE_COPY and (task not in PRODUCTS or len(set(shape.sizes.values())) == 1):
             applicable.append("input")  # where it has the output's shape, and is not what is asked for
-        yield from (pytest.param(*case.values, cheat, id=f"{case.id}-{cheat}") for cheat in applicable)
+        yield from (pytest.param(number, cheat, id=f"{case.id}-{cheat}") for cheat in applicable)
+
+
+@functools.lru_cache(maxsize=1)  # a case's cheats come one after the other
+def case_drawn(number):
+    return drawn(*CASES[number].values)
 
 
 def by_a_library(task, inputs, output):
@@ -84,9 +90,10 @@ def test_torch_is_within_the_bound(task, shape, family):
     assert compare("C", result, reference, bound) is None
 
 
-@pytest.mark.parametrize(("task", "shape", "family", "cheat"), list(cheats()))
-def test_cheap_answers_are_outside_the_bound(task, shape, family, cheat):
-    inputs, reference, bound = drawn(task, shape, family)
+@pytest.mark.parametrize(("number", "cheat"), list(cheats()))
+def test_cheap_answers_are_outside_the_bound(number, cheat):
+    task, shape, family = CASES[number].values
+    inputs, reference, bound = case_drawn(number)
     dtype = inputs[0].dtype
     if cheat == "zeros":
         output = torch.zeros(reference.shape, dtype=dtype)

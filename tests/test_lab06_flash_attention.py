@@ -26,20 +26,9 @@ from grader.judge.parts import mismatch
 from grader.judge.submission import Submission
 from grader.verdict import Outcome
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 LAB = catalog.find("lab06_flash_attention")
 NAMES = ("attention", "causal_attention")
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def one_thread():
-    """Simulated kernels run in forked processes, and a fork takes no threads along."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @functools.cache

@@ -69,15 +69,6 @@ def test_it_comes_in_every_dtype(dtype):
     assert torch.isfinite(tensor.float()).all()
 
 
-@pytest.fixture
-def one_thread():
-    """Simulated kernels run in forked processes, and a fork takes no threads along."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @T.macro
 def by_copies(A, B, C, bx, N):
     a = T.alloc_fragment((1024,), "float32")
@@ -134,7 +125,6 @@ HONEST = {
 }
 
 
-@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_kernels_are_clean(name):
     lab_id, build = HONEST[name]
@@ -146,7 +136,6 @@ def test_honest_kernels_are_clean(name):
     assert sampled.faults(admitted, kernel, task, shape, "seed", lambda line: None) == ()
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_a_kernel_that_was_built_otherwise_is_said_to_be():
     lab = catalog.find(ADD)
     (kernel,) = lab.kernels

@@ -1,8 +1,10 @@
 """What ``tilelab build --check`` looks at: are the labs fresh, unsolved, solvable, and silent?"""
 
+import os
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from itertools import zip_longest
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from nbformat import NotebookNode
 from grader.classroom import gaps, written
 from grader.classroom.build import Judge, MadeLab, PointTable, lab_file, notebook_text
 from grader.classroom.script import is_role, label
+from grader.gpu.disposable import waiting_threads
 from grader.messages import _
 from grader.verdict import Finding, Location, Outcome, Unusable, Verdict
 
@@ -19,19 +22,44 @@ from grader.verdict import Finding, Location, Outcome, Unusable, Verdict
 LITTER = {".ipynb_checkpoints", "__pycache__"}
 # A shorter line of code ("else:", "pass", "i += 1") says nothing about the solution.
 TELLING = 12
+# In which forms a lab is judged.
+KINDS = ("skeleton", "solution")
 
 
 def verify(
     root: Path, made: Sequence[MadeLab], point_table: PointTable | None, judge: Judge | None
 ) -> tuple[Finding, ...]:
     """All that is wrong with ``root/labs``, compared with the labs as just made from their scripts."""
+    if judge is None or point_table is None:
+        from grader import autograders
+
+        judge = judge or autograders.judge_notebook
+        point_table = point_table or autograders.point_table
     findings = [*_stray(root, made)]
-    for lab in made:
-        findings += _stale(root, lab)
-        findings += _differs_outside_gaps(root, lab)
-        findings += _leaks(root, lab, made)
-        findings += _judged(lab, point_table, judge)
+    with (
+        tempfile.TemporaryDirectory(prefix="tilelab-verify-") as folder,
+        waiting_threads(len(os.sched_getaffinity(0))) as pool,  # the simulator judges in one thread each
+    ):
+        verdicts = {
+            (lab.id, kind): pool.submit(judge, _put(Path(folder), lab, kind), lab.id, device="sim")
+            for lab in made
+            for kind in KINDS
+        }
+        for lab in made:
+            findings += _stale(root, lab)
+            findings += _differs_outside_gaps(root, lab)
+            findings += _leaks(root, lab, made)
+            for kind in KINDS:
+                findings += _judged(lab, kind, verdicts[lab.id, kind], point_table)
     return tuple(findings)
+
+
+def _put(folder: Path, lab: MadeLab, kind: str) -> Path:
+    """Writes one form of a lab to be judged."""
+    notebook = folder / kind / f"{lab.id}.ipynb"
+    notebook.parent.mkdir(exist_ok=True)
+    notebook.write_text(lab.skeleton if kind == "skeleton" else notebook_text(lab.solution))
+    return notebook
 
 
 def _stray(root: Path, made: Sequence[MadeLab]) -> Iterator[Finding]:
@@ -186,42 +214,32 @@ def _secret_and_shown(lab: MadeLab) -> tuple[list[str], str]:
     return [line for line in lines if len(re.sub(r"\s", "", line)) >= TELLING], "\n".join(shown)
 
 
-def _judged(lab: MadeLab, point_table: PointTable | None, judge: Judge | None) -> Iterator[Finding]:
+def _judged(lab: MadeLab, kind: str, verdict: Future[Verdict], point_table: PointTable) -> Iterator[Finding]:
     """An untouched lab earns only the free points; the solution fails nothing."""
-    if judge is None or point_table is None:
-        from grader import autograders
-
-        judge = judge or autograders.judge_notebook
-        point_table = point_table or autograders.point_table
+    try:
+        judged = verdict.result()
+    except Unusable as unusable:
+        yield Finding(
+            _("the {kind} of {lab} can't be judged: {reason}").format(
+                kind=kind, lab=lab.id, reason=unusable.finding.message
+            ),
+            unusable.finding.advice,
+            unusable.finding.where,
+        )
+        return
     rows = {row.name: row for row in point_table(lab.id)}
-    with tempfile.TemporaryDirectory(prefix="tilelab-verify-") as folder:
-        for kind, text in (("skeleton", lab.skeleton), ("solution", notebook_text(lab.solution))):
-            notebook = Path(folder) / kind / f"{lab.id}.ipynb"
-            notebook.parent.mkdir()
-            notebook.write_text(text)
-            try:
-                verdict = judge(notebook, lab.id, device="sim")
-            except Unusable as unusable:
-                yield Finding(
-                    _("the {kind} of {lab} can't be judged: {reason}").format(
-                        kind=kind, lab=lab.id, reason=unusable.finding.message
-                    ),
-                    unusable.finding.advice,
-                    unusable.finding.where,
-                )
-                continue
-            if {check.name for check in verdict.checks} != set(rows):
-                yield Finding(
-                    _("judging the {kind} of {lab} ran other tests than its table of points has: {names}").format(
-                        kind=kind,
-                        lab=lab.id,
-                        names=", ".join(sorted({c.name for c in verdict.checks} ^ set(rows))),
-                    ),
-                    _("Every test of the lab's pytest file must be judged, for every notebook."),
-                )
-                continue
-            free = {name for name, row in rows.items() if row.free}
-            yield from _skeleton_earns(lab, verdict, free) if kind == "skeleton" else _solution_fails(lab, verdict)
+    if {check.name for check in judged.checks} != set(rows):
+        yield Finding(
+            _("judging the {kind} of {lab} ran other tests than its table of points has: {names}").format(
+                kind=kind,
+                lab=lab.id,
+                names=", ".join(sorted({c.name for c in judged.checks} ^ set(rows))),
+            ),
+            _("Every test of the lab's pytest file must be judged, for every notebook."),
+        )
+        return
+    free = {name for name, row in rows.items() if row.free}
+    yield from _skeleton_earns(lab, judged, free) if kind == "skeleton" else _solution_fails(lab, judged)
 
 
 def _skeleton_earns(lab: MadeLab, verdict: Verdict, free: set[str]) -> Iterator[Finding]:

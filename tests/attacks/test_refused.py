@@ -3,7 +3,6 @@
 import re
 
 import pytest
-import torch
 
 from attacks.attack import ADD, MATMUL, Attack, Stop, add, honest_add, matmul
 from attacks.corpus import ATTACKS
@@ -12,17 +11,6 @@ from grader.autograders.official import extended
 from grader.catalog import Group
 from grader.judge.submission import Submission
 from grader.verdict import Assessment, Outcome
-
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(scope="module")
-def one_thread():
-    """Simulated kernels run in forked processes, and a fork takes no threads along."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def stopped_at(stop: Stop) -> list[str]:
