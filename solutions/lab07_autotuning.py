@@ -35,7 +35,6 @@ ready()
 
 # %%
 import hashlib
-import itertools
 import json
 import shutil
 import tempfile
@@ -124,13 +123,13 @@ def projection(M, N, K, block_N=128, block_K=32, num_stages=2, threads=128):
 # A search space is a list of schedules: every combination of a few values for each argument.
 
 # %%
-axes = {
-    "block_N": [32, 64, 128, 256],
-    "block_K": [32, 64, 128],
-    "num_stages": [2, 3, 4, 5, 6],
-    "threads": [128, 256],
-}
-space = [dict(zip(axes, values)) for values in itertools.product(*axes.values())]
+space = [
+    dict(block_N=block_N, block_K=block_K, num_stages=num_stages, threads=threads)
+    for block_N in [32, 64, 128, 256]
+    for block_K in [32, 64, 128]
+    for num_stages in [2, 3, 4, 5, 6]
+    for threads in [128, 256]
+]
 print(f"{len(space)} schedules; the first is {space[0]}")
 
 # %% [markdown] tags=["lang-en"]
@@ -282,6 +281,7 @@ check(configs=configs, kept=kept)
 # * `key_of` makes one text of all that a result depends on, so that different things give different texts;
 # * `remember` adds a schedule to the file (JSON, one dict), and leaves the others in it;
 # * `recall` reads it back: the schedule, or `None` if the file doesn't exist or has none under this key.
+
 
 # %% nbgrader={"grade": false, "solution": true, "locked": false, "schema_version": 3, "grade_id": "cache", "task": false}
 def key_of(shape, dtype, card, version):

@@ -1,8 +1,8 @@
 """Lab 07: Y = X W + R for few rows, what of a search space fits a budget of shared memory, and a cache of results.
 
-``kept`` is compared with the whole space: how much each schedule of the lab's kernel takes is a formula here, which
-a test holds against the compiler for every schedule. The student's own kernel is compiled only at the schedules of
-the shortlist, eight at most: that it takes what the formula says is seen there.
+``kept`` is compared with the whole space: how much the lab's kernel takes at each schedule is a formula here, and a
+test holds it against the compiler at every one. The student's own kernel is compiled at the schedules of the
+shortlist, eight at most, and what the compiler takes there must fit.
 """
 
 import itertools
@@ -49,8 +49,8 @@ def _space() -> tuple[Schedule, ...]:
 def shared_bytes(schedule: Schedule) -> int:
     """The shared memory that a block of ``projection`` takes, in bytes.
 
-    Each stage has a tile of X and one of W. R's tile is filled before the loop and read after it, so it has a place
-    of its own. The tile that Y leaves by is used after the loop only: it lies where the stages' tiles were.
+    Each stage has a tile of X and one of W. R's tile is filled before the loop and read after it: it has a place of
+    its own. The tile that Y leaves by is used after the loop only, and lies where the stages' tiles were.
     """
     block_N, block_K = schedule["block_N"], schedule["block_K"]
     stages = schedule["num_stages"] * (ROWS + block_N) * block_K
@@ -82,13 +82,15 @@ def filtered(kept: Sequence[Schedule]) -> Assessment:
     dropped = [schedule for schedule in FITTING if schedule not in kept]
     findings = []
     if too_large:
-        text = _("{count} of the kept schedules do not fit into {budget} bytes.")
+        text = _("Too large for {budget} bytes: {count} of the {all} that are kept.")
+        message = text.format(budget=BUDGET, count=len(too_large), all=len(kept))
         advice = _("Which tiles are in use at the same time? Those of all stages, and what else?")
-        findings.append(Finding(text.format(count=len(too_large), budget=BUDGET), advice, evidence=_named(too_large)))
+        findings.append(Finding(message, advice, evidence=_named(too_large)))
     if dropped:
-        text = _("{count} schedules are dropped, but fit into {budget} bytes.")
-        advice = _("Which tiles are never in use at the same time? They can share their place.")
-        findings.append(Finding(text.format(count=len(dropped), budget=BUDGET), advice, evidence=_named(dropped)))
+        text = _("Dropped, though they fit into {budget} bytes: {count} of {all}.")
+        message = text.format(budget=BUDGET, count=len(dropped), all=len(FITTING))
+        advice = _("Which tiles are never in use at the same time? They can lie in the same place.")
+        findings.append(Finding(message, advice, evidence=_named(dropped)))
     return Assessment(Outcome.FAILED if findings else Outcome.PASSED, tuple(findings))
 
 
@@ -130,17 +132,17 @@ def among(tuned: Schedule, configs: object) -> Assessment:
 
 #: What the cache is asked in the notebook, and the block_N of the schedule that it has to give (0: none).
 ANSWERS = {
-    "before": (0, _("a file that isn't there yet holds nothing")),
-    "after": (64, _("what was remembered is found again")),
-    "copied_file": (64, _("the file holds it: a copy of the file, too")),
-    "other_file": (0, _("another file holds nothing of it")),
-    "other_shape": (0, _("another shape may want another schedule")),
-    "other_dtype": (0, _("another dtype may want another schedule")),
-    "other_card": (0, _("another card may want another schedule")),
-    "other_version": (0, _("a changed kernel has to be tuned anew")),
-    "first_of_two": (64, _("what is remembered under another key leaves this one as it is")),
-    "second_of_two": (128, _("a second result is found under its own key")),
-    "replaced": (32, _("the last that was remembered under a key counts")),
+    "before": (0, _("A file that isn't there yet holds nothing.")),
+    "after": (64, _("What was remembered is found again.")),
+    "copied_file": (64, _("The file holds it: so does a copy of the file.")),
+    "other_file": (0, _("Another file holds nothing of it.")),
+    "other_shape": (0, _("Another shape may want another schedule.")),
+    "other_dtype": (0, _("Another dtype may want another schedule.")),
+    "other_card": (0, _("Another card may want another schedule.")),
+    "other_version": (0, _("A changed kernel has to be tuned anew.")),
+    "first_of_two": (64, _("What is remembered under another key leaves this one as it is.")),
+    "second_of_two": (128, _("A second result is found under its own key.")),
+    "replaced": (32, _("The last that was remembered under a key counts.")),
 }
 
 
@@ -154,7 +156,7 @@ def remembered(answers: Mapping[str, int]) -> Assessment:
         if answers[name] != right:
             text = _("{name}: the cache gave {got}, but should give {right}.")
             message = text.format(name=name, got=_block_n(answers[name]), right=_block_n(right))
-            findings.append(Finding(message, _("Because {why}.").format(why=why)))
+            findings.append(Finding(message, why))
     return Assessment(Outcome.FAILED if findings else Outcome.PASSED, tuple(findings))
 
 
@@ -245,7 +247,7 @@ def _work(shape: Shape) -> Work:
 
 
 def _addmm(inputs: Tensors, output: torch.Tensor) -> None:
-    """cuBLAS may share out K among blocks, and would add their parts in fp16. The kernel adds in fp32; so must it."""
+    """cuBLAS may share out K among blocks and add their parts in fp16. The kernel adds in fp32, and so must it."""
     x, w, r = inputs
     settings = torch.backends.cuda.matmul
     before = settings.allow_fp16_reduced_precision_reduction
