@@ -227,6 +227,64 @@ FLASH_ATTENTION = Lab(
     kernels=(_attention("attention"), _attention("causal_attention")),
 )
 
+CONFIG = Record(
+    {
+        "block_N": Whole(among=(32, 64, 128, 256)),
+        "block_K": Whole(among=(32, 64, 128)),
+        "num_stages": Whole(among=(2, 3, 4, 5, 6)),
+        "threads": Whole(among=(128, 256)),
+    }
+)
+_ANSWER = Whole(0, 256)  # the block_N of a schedule that was found; 0: none was
+
+AUTOTUNING = Lab(
+    id="lab07_autotuning",
+    title="Autotuning",
+    version=1,
+    kernels=(
+        Kernel(
+            name="projection",
+            arguments=("M", "N", "K"),
+            parameters=(
+                Parameter("X", "float16", ("M", "K")),
+                Parameter("W", "float16", ("K", "N")),
+                Parameter("R", "float16", ("M", "N")),
+                Parameter("Y", "float16", ("M", "N"), Role.OUT),
+            ),
+            shapes=(
+                Shape("64 rows", {"M": 64, "N": 512, "K": 512}, Group.TILES),
+                Shape("tail", {"M": 100, "N": 328, "K": 136}, Group.TAILS),
+                Shape("64 tokens", {"M": 64, "N": 8192, "K": 8192}, Group.TIMED),
+            ),
+            schedules=Scheduled(tried="configs", timed="tuned"),
+        ),
+    ),
+    values=(
+        # As many as there are at all.
+        Value("kept", ListOf(CONFIG, least=1, most=4 * 3 * 5 * 2, distinct=True)),
+        Value("configs", ListOf(CONFIG, least=3, most=8, distinct=True)),
+        Value(
+            "cache_answers",
+            Record(
+                {
+                    "before": _ANSWER,
+                    "after": _ANSWER,
+                    "copied_file": _ANSWER,
+                    "other_file": _ANSWER,
+                    "other_shape": _ANSWER,
+                    "other_dtype": _ANSWER,
+                    "other_card": _ANSWER,
+                    "other_version": _ANSWER,
+                    "first_of_two": _ANSWER,
+                    "second_of_two": _ANSWER,
+                    "replaced": _ANSWER,
+                }
+            ),
+        ),
+        Value("tuned", CONFIG),
+    ),
+)
+
 LABS: tuple[Lab, ...] = (
     ENVIRONMENT,
     VECTOR_ADD,
@@ -235,4 +293,5 @@ LABS: tuple[Lab, ...] = (
     FUSED_EPILOGUE,
     SOFTMAX,
     FLASH_ATTENTION,
+    AUTOTUNING,
 )

@@ -29,6 +29,7 @@ WRONG = {
     "lab04_fused_epilogue": ("z = acc[i, j] + bias_tile[j]", "z = acc[i, j] + bias_tile[i]"),
     "lab05_softmax": (" * T.exp(before[i] - top[i])", ""),
     "lab06_flash_attention": ("key <= query", "key < query"),
+    "lab07_autotuning": ("max(stages, tile) + tile", "max(stages, tile)"),
 }
 
 #: A cell that a hostile student adds, by lab.
@@ -84,6 +85,19 @@ import torch
 attention = lambda B, H, S, D: torch.nn.functional.scaled_dot_product_attention
 causal_attention = lambda B, H, S, D: lambda Q, K, V: attention(B, H, S, D)(Q, K, V, is_causal=True)
 """,
+    "lab07_autotuning": """
+class Everything(list):
+    def __contains__(self, schedule):
+        return True
+
+    def __eq__(self, other):
+        return True
+
+kept = Everything([{}])
+configs = Everything([tuned | {"num_stages": number} for number in range(1000)])
+cache_answers = type("Always", (dict,), {"__getitem__": lambda self, name: 64})()
+projection = lambda M, N, K, **schedule: lambda X, W, R: torch.addmm(R, X, W)
+""",
 }
 
 #: (points, of assessed) on the simulator for each kind of notebook, by lab. What is refused, or can't be judged,
@@ -96,6 +110,7 @@ EXPECTED = {
     "lab04_fused_epilogue": {"solution": (60, 60), "skeleton": (5, 60), "wrong": (5, 60), "hostile": (0, 100)},
     "lab05_softmax": {"solution": (80, 80), "skeleton": (10, 80), "wrong": (50, 80), "hostile": (0, 100)},
     "lab06_flash_attention": {"solution": (70, 70), "skeleton": (5, 100), "wrong": (40, 70), "hostile": (0, 100)},
+    "lab07_autotuning": {"solution": (80, 80), "skeleton": (0, 100), "wrong": (50, 80), "hostile": (0, 100)},
 }
 
 

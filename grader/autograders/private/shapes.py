@@ -53,4 +53,7 @@ FURTHER: dict[str, dict[str, tuple[Shape, ...]]] = {
         ),
     },
     "lab06_flash_attention": {"attention": _ATTENTION, "causal_attention": _ATTENTION},
+    "lab07_autotuning": {
+        "projection": (Shape("further tail", {"M": 7, "N": 264, "K": 392}, Group.TAILS, hidden=True),),
+    },
 }
