@@ -14,7 +14,7 @@ from grader.catalog import Lab
 from grader.cli.judging import known, lab_of, working
 from grader.cli.making import ROOT
 from grader.cli.outputs import must_be_writable, write
-from grader.messages import _
+from grader.messages import _, progress
 from grader.verdict import Unusable
 
 if TYPE_CHECKING:
@@ -73,16 +73,18 @@ def bench(
 
 
 def _measured(given: Sequence[Path], labs: Sequence[str], shapes: Sequence[str], seconds: float) -> "Bench":
+    from grader.gpu.disposable import usual_jobs, waiting_threads
     from grader.judge import bench as judge
 
     card = judge.must_have_card()  # before anything is run
     source = ", ".join(path.name for path in given) or _("the labs' solutions")
     every = [] if given or labs else judge.having(catalog.LABS, shapes)
     with _labs(given, labs, every) as found, working(_("Measuring ...")):
-        works = []
-        for path, lab in found:
-            at = judge.chosen(lab, shapes)
-            works.append((at, _captured(path, at)))
+        wanted = [(path, judge.chosen(lab, shapes)) for path, lab in found]
+        progress.say(_("Taking the kernels out of {count} notebooks.").format(count=len(wanted)))
+        with waiting_threads(usual_jobs()) as pool:
+            captures = list(pool.map(lambda one: _captured(*one), wanted))
+        works = [(lab, capture) for (_path, lab), capture in zip(wanted, captures, strict=True)]
         return judge.run(works, card, source, seconds)
 
 
