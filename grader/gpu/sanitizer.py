@@ -143,6 +143,8 @@ _LINE = re.compile(r"^=========( *)(.*)$")
 _INVALID = re.compile(r"Invalid __(?P<space>\w+)__ (?P<access>read|write|atomic\w*) of size (?P<size>\d+) bytes")
 _UNREAD = re.compile(r"Uninitialized __(?P<space>\w+)__ memory read of size (?P<size>\d+) bytes")
 _HOST = re.compile(r"Uninitialized access .*on access by \w*[mM]em\w*|Host API uninitialized memory access")
+_HOST_ACCESS = "Host API memory access error"
+_UNREAD_BY_HOST = re.compile(r"Uninitialized access to .* on access by cuda")
 _RACE = re.compile(r"Race reported between (?P<access>\w+) access at")
 _BARRIER = re.compile(r"Barrier error detected")
 _ACCESS = re.compile(r"and (?P<access>\w+) access at")
@@ -212,7 +214,7 @@ def _report(tool: str, headline: str, details: list[str]) -> Report | None:
         return replace(
             base, kind=Kind.UNINITIALISED, space=match["space"], size=int(match["size"]), places=(place,)
         )
-    if _HOST.search(headline):
+    if _HOST.search(headline) or (headline.startswith(_HOST_ACCESS) and any(map(_UNREAD_BY_HOST.search, details))):
         return replace(base, kind=Kind.UNWRITTEN, space="global")
     if match := _RACE.search(headline):
         return _race(base, match["access"], headline, details)

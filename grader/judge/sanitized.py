@@ -18,7 +18,7 @@ from grader.capture.format import Capture
 from grader.catalog import Group, Kernel, Lab, Shape, at_schedules
 from grader.gpu import compiler, lock, sanitizer, toolchain, unfit
 from grader.gpu.architectures import ARCHITECTURES, architecture
-from grader.gpu.disposable import waiting_threads
+from grader.gpu.disposable import usual_jobs, waiting_threads
 from grader.gpu.generated import Generated
 from grader.gpu.hardware import Card
 from grader.gpu.lowering import Job, Lowered, lower_all
@@ -31,7 +31,7 @@ from grader.verdict import Finding, JudgeFailed, Unavailable, Unusable
 from grader.verdict.sanitized import Sanitized, ToolRun
 
 SECONDS = 180.0  # for a tool at a shape: the sanitizer makes a kernel up to some hundred times slower
-AT_ONCE = 4  # tools that run at the same time: they spend most of it in starting
+AT_ONCE = min(8, 2 * usual_jobs())  # tools that run at the same time: they spend most of it in starting
 
 LINE_MARKS = {"tl.emit_line_directives": True}
 
