@@ -167,6 +167,15 @@ def test_a_warning_is_told_too(lowered, name):
     assert [line.number for line in explained.lines] == [_marked(make)]
 
 
+def test_a_loop_of_the_compilers_own_is_not_taken_for_a_vectorized_one_of_the_students():
+    kernel = _read(broken_kernels.row_maximum)
+    text = "T.vectorized loop over `vec` with extent 2 is lowered as a serial loop because TileLang could not"
+    explained = compile_errors._warning(text, kernel)
+    assert "T.Parallel loop works element by element" in explained.message
+    assert "T.vectorized" not in explained.message
+    assert explained.lines == ()
+
+
 def test_an_unknown_error_is_told_as_the_compilers_own_words(lowered):
     kernel, _result = lowered["matmul", AMPERE]
     text = "Check failed: (x > 0) is false: buffer3 is odd\n  at line\n" + "x" * 9_000
