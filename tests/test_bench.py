@@ -181,15 +181,26 @@ def test_shapes_are_chosen_by_name():
         judge.chosen(PRODUCT, ("large",))
 
 
+def test_sizes_of_ones_own_are_a_shape():
+    sizes = {"M": 512, "N": 256, "K": 64}
+    (shape,) = judge.chosen(PRODUCT, (sizes,)).kernels[0].shapes
+    assert (shape.name, shape.sizes, shape.group) == ("M=512,N=256,K=64", sizes, Group.TIMED)
+    for wrong in ({"M": 512}, sizes | {"L": 1}, sizes | {"K": 0}):
+        with pytest.raises(Unusable, match=r"lab02_matmul has no shape '.*M=512"):
+            judge.chosen(PRODUCT, (wrong,))
+
+
 def test_of_all_labs_those_are_measured_that_have_such_a_shape():
-    def ids(*names: str) -> set[str]:
+    def ids(*names: judge.AskedShape) -> set[str]:
         return {lab.id for lab in judge.having(catalog.LABS, names)}
 
     timed = {lab.id for lab in catalog.LABS if any(kernel.group(Group.TIMED) for kernel in lab.kernels)}
     assert ids() == timed < {lab.id for lab in catalog.LABS}
     assert ids("4096") >= {"lab02_matmul", "lab03_schedules"}
     assert "lab01_vector_add" not in ids("4096")
-    with pytest.raises(Unusable, match="No lab has a shape of that name: nowhere"):
+    assert "lab01_vector_add" in ids({"N": 7})
+    assert "lab02_matmul" not in ids({"N": 7})
+    with pytest.raises(Unusable, match="No lab has a shape 'nowhere'"):
         ids("nowhere")
 
 
@@ -440,7 +451,7 @@ def test_a_plot_that_cannot_be_written_is_refused_before_anything_is_measured():
     ("arguments", "words"),
     [
         (["--lab", "lab99"], "There is no lab 'lab99'"),
-        (["--shape", "huge"], "shape of that name"),
+        (["--shape", "huge"], "has no shape|No lab has a shape"),
         (["a.ipynb", "b.ipynb", "--lab", ADD.id], "name one notebook"),
         (["--from", "x.json", "--lab", ADD.id], "--from shows a measurement"),
     ],

@@ -14,11 +14,13 @@ from grader.catalog import Lab
 from grader.cli.judging import known, lab_of, working
 from grader.cli.making import ROOT
 from grader.cli.outputs import must_be_writable, write
+from grader.cli.tracing import sizes_of
 from grader.messages import _, progress
 from grader.verdict import Unusable
 
 if TYPE_CHECKING:
     from grader.capture import Capture
+    from grader.judge.bench import AskedShape
     from grader.verdict.bench import Bench
 
 CAPTURE = ".json"  # ends the name of a capture's file
@@ -35,7 +37,10 @@ def bench(
     lab: Annotated[list[str] | None, typer.Option(help="A lab, may be repeated.", show_default="all")] = None,
     shape: Annotated[
         list[str] | None,
-        typer.Option(help="A shape by its name, may be repeated.", show_default="those that are timed"),
+        typer.Option(
+            help="A shape by its name, or sizes: M=8192,N=8192,K=8192. May be repeated.",
+            show_default="those that are timed",
+        ),
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.5, help="Of timing for each work, at most.")] = 10.0,
     json: Annotated[Path | None, typer.Option(help="Write the figures here.", show_default=False)] = None,
@@ -61,7 +66,8 @@ def bench(
             raise Unusable(_("--from shows a measurement as it is: name no notebooks, labs or shapes with it."))
         measured = verdict.read(again)
     else:
-        measured = _measured(notebooks or [], lab or [], shape or [], seconds)
+        shapes = [sizes_of(one) for one in shape or []]
+        measured = _measured(notebooks or [], lab or [], shapes, seconds)
     report.show(measured, Console())
     if json is not None:
         write(json, verdict.to_json(measured) + "\n")
@@ -72,7 +78,9 @@ def bench(
     raise typer.Exit(3 if measured.judge_failed else 0 if measured.complete else 1)
 
 
-def _measured(given: Sequence[Path], labs: Sequence[str], shapes: Sequence[str], seconds: float) -> "Bench":
+def _measured(
+    given: Sequence[Path], labs: Sequence[str], shapes: Sequence["AskedShape"], seconds: float
+) -> "Bench":
     from grader.gpu.disposable import usual_jobs, waiting_threads
     from grader.judge import bench as judge
 

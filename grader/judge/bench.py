@@ -33,6 +33,9 @@ AT_ONCE = 2  # processes: one starts while the other has the card, whose lock le
 SEED = "bench"
 MODULE = "grader.judge.bench_worker"
 
+AskedShape = str | Mapping[str, int]
+"""A shape of a lab by its name, or sizes of one's own: all that a kernel has, each from 1 on."""
+
 
 @dataclass(frozen=True)
 class _Job:
@@ -53,38 +56,55 @@ def must_have_card() -> Card:
     return unfit.needed(_("There is no GPU here that could measure."))
 
 
-def chosen(lab: Lab, shapes: Sequence[str]) -> Lab:
-    """The lab with the shapes of those names and nothing else; without names, with those that are timed.
+def chosen(lab: Lab, shapes: Sequence[AskedShape]) -> Lab:
+    """The lab with the shapes that are asked for and nothing else; if none is, with those that are timed.
 
     Kernels that have none of them are left out. Raises Unusable if no kernel is left.
     """
-
     found = [(at_defaults(kernel), _wanted(kernel, shapes)) for kernel in lab.kernels]
     kernels = tuple(replace(kernel, shapes=shapes) for kernel, shapes in found if shapes)
     if not kernels:
         known = ", ".join(f"'{shape.name}'" for kernel in lab.kernels for shape in kernel.shapes)
         raise Unusable(
-            _("{lab} has no shape of that name. Its shapes are: {known}.").format(lab=lab.id, known=known)
+            _("{lab} has no shape {asked}. Its shapes are: {known}.").format(
+                lab=lab.id, asked=_told_shapes(shapes), known=known
+            )
         )
     return replace(lab, kernels=kernels)
 
 
-def having(labs: Sequence[Lab], shapes: Sequence[str]) -> list[Lab]:
-    """The labs that have a shape of those names; without names, one that is timed. Raises Unusable if none has."""
+def having(labs: Sequence[Lab], shapes: Sequence[AskedShape]) -> list[Lab]:
+    """The labs that have a shape that is asked for; if none is, one that is timed. Raises Unusable if none has."""
     found = [lab for lab in labs if any(_wanted(kernel, shapes) for kernel in lab.kernels)]
     if not found:
         raise Unusable(
-            _("No lab has a shape of that name: {names}. Name a lab, too, and its shapes are told.").format(
-                names=", ".join(shapes)
+            _("No lab has a shape {asked}. Name a lab, too, and its shapes are told.").format(
+                asked=_told_shapes(shapes)
             )
         )
     return found
 
 
-def _wanted(kernel: Kernel, shapes: Sequence[str]) -> tuple[Shape, ...]:
+def _wanted(kernel: Kernel, shapes: Sequence[AskedShape]) -> tuple[Shape, ...]:
     if not shapes:
         return kernel.group(Group.TIMED)
-    return tuple(shape for shape in kernel.shapes if shape.name in shapes)
+    named = [shape for shape in kernel.shapes if shape.name in shapes]
+    own = [
+        Shape(_named(asked), dict(asked), Group.TIMED)
+        for asked in shapes
+        if not isinstance(asked, str)
+        and set(asked) == set(kernel.shapes[0].sizes)
+        and all(size >= 1 for size in asked.values())
+    ]
+    return (*named, *own)
+
+
+def _named(asked: AskedShape) -> str:
+    return asked if isinstance(asked, str) else ",".join(f"{name}={size}" for name, size in asked.items())
+
+
+def _told_shapes(shapes: Sequence[AskedShape]) -> str:
+    return _(" or ").join(f"'{_named(shape)}'" for shape in shapes)
 
 
 def run(works: Sequence[tuple[Lab, Capture]], card: Card, source: str, seconds: float = SECONDS) -> Bench:
