@@ -1,19 +1,29 @@
 """``check`` in a live Jupyter kernel, as a student runs it."""
 
+import tempfile
+
 import nbformat
 import pytest
 from cells import IMPORTS, MATMUL, ROOT
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
+from traitlets.config import Config
 
 
 def run(*cells: str) -> list[str]:
     """Executes cells in a real kernel; the text of the last cell's HTML and stream outputs."""
     notebook = new_notebook(cells=[new_code_cell(source) for source in cells])
-    client = NotebookClient(
-        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}
-    )
-    done: nbformat.NotebookNode = client.execute()
+    with tempfile.TemporaryDirectory(prefix="tilelab-") as folder:
+        # Sockets that are files: of ports that were free a moment ago, other tests' kernels may have taken one.
+        sockets = Config({"KernelManager": {"transport": "ipc", "ip": f"{folder}/kernel"}})
+        client = NotebookClient(
+            notebook,
+            timeout=120,
+            kernel_name="python3",
+            resources={"metadata": {"path": str(ROOT)}},
+            config=sockets,
+        )
+        done: nbformat.NotebookNode = client.execute()
     texts = []
     for output in done.cells[-1].outputs:
         assert output.output_type != "error", output

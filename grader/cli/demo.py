@@ -4,11 +4,15 @@ For each lab it hands in an untouched skeleton, the solution, a wrong kernel and
 with nbgrader, and compares the points with what each must get.
 """
 
+import functools
+import multiprocessing
+import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -17,6 +21,9 @@ from grader import catalog
 from grader.cli.judging import Device, known
 from grader.cli.making import ROOT
 from grader.messages import _
+
+if TYPE_CHECKING:
+    from grader.classroom.grade import StudentResult
 
 Change = Callable[[str], str]
 
@@ -121,7 +128,6 @@ def demo(
     """Grade right, wrong, untouched and hostile notebooks of every lab, and print the table."""
     from grader.capture import sandbox
     from grader.classroom.course import refresh
-    from grader.classroom.grade import StudentResult, grade
     from grader.cli.results import print_results
 
     labs = [known(name) for name in lab] if lab else list(catalog.LABS)
@@ -136,8 +142,8 @@ def demo(
     results: list[StudentResult] = []
     for one in labs:
         hand_in(folder, one)
-        typer.echo(_("Grading {lab} ...").format(lab=one.id))
-        results += grade(folder, one.id, device=device)
+    for graded in _graded(folder, labs, device):
+        results += graded
     print_results(results, Console())
     surprises = [text for result in results for text in _surprise(result)] if device is Device.SIM else []
     for text in surprises:
@@ -149,6 +155,24 @@ def demo(
     )
     if surprises:
         raise typer.Exit(1)
+
+
+def _graded(course: Path, labs: Iterable[catalog.Lab], device: Device) -> "Iterator[list[StudentResult]]":
+    """Grades what was handed in, lab by lab: on the simulator, as many labs at once as there are cores.
+
+    In processes, as nbgrader changes the working folder. The gradebook is made before they start.
+    """
+    from grader.classroom.grade import grade, load_config, prepare
+
+    ids = [lab.id for lab in labs]
+    for name in ids:
+        prepare(course, load_config(course, device), name)
+    workers = min(len(os.sched_getaffinity(0)), len(ids)) if device is Device.SIM else 1
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        grading = pool.map(functools.partial(grade, course, device=device), ids)
+        for name in ids:
+            typer.echo(_("Grading {lab} ...").format(lab=name))
+            yield next(grading)
 
 
 def hand_in(course: Path, lab: catalog.Lab) -> None:

@@ -56,23 +56,23 @@ NOTHING = nodes.Evaluate(LINE, const(0))
     ],
 )
 def test_endless_and_huge_loops_are_stopped(body):
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(OverBudget) as caught:
         run(kernel(body), [torch.zeros(64)], budget=Budget(steps=50_000, seconds=5.0, bytes=1 << 26))
     assert caught.value.line in (LINE, None)
     assert caught.value.message
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_a_budget_of_seconds():
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(OverBudget, match="seconds"):
         run(
             kernel(nodes.While(LINE, const(True, "bool"), NOTHING)),
             [torch.zeros(64)],
             budget=Budget(steps=10**12, seconds=0.2),
         )
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 2
 
 
 def test_huge_grids_and_tiles_are_stopped():
@@ -116,10 +116,10 @@ def test_a_doubling_expression_is_stopped():
             value = nodes.Binary("float32", "Add", value, value)
         return store(y, const(0), value=value)
 
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(OverBudget):
         run(kernel(body), [torch.zeros(64)], budget=Budget(steps=10_000, seconds=1.0))
-    assert time.monotonic() - start < 4
+    assert time.process_time() - start < 4
 
 
 def test_deep_expressions_end_without_a_crash():
