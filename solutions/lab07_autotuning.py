@@ -147,13 +147,13 @@ print(f"{len(space)} schedules; the first is {space[0]}")
 #                   |        |                       |        |
 #     X_tile        |        |#######################|        |   64 × 64 × 2 bytes, for each of 2 stages
 #     W_tile        |        |#######################|        |   64 × 128 × 2 bytes, for each of 2 stages
-#     R_tile        |########|#######################|###     |   64 × 128 × 2 bytes, once
-#     Y_tile        |        |                       |   #####|   64 × 128 × 2 bytes, once
+#     R_tile        |########|#######################|####    |   64 × 128 × 2 bytes, once
+#     Y_tile        |        |                       |    ####|   64 × 128 × 2 bytes, once
 # ```
 #
 # Each `#` is a time at which the tile holds something that is still needed. Tiles that are in use at the same time
-# need room beside each other. Tiles that never are can lie in the same place, and TileLang puts them there. (It
-# doesn't let `Y_tile` lie where `R_tile` does: the step from one to the other uses both.)
+# need room beside each other. Tiles that never are can lie in the same place, and TileLang puts them there. So look for
+# the moment at which most is in use, and add up what is in use then.
 #
 # The compiler can be asked how much it takes. That needs no GPU, and about a second. First count, then run the cell.
 
@@ -173,8 +173,8 @@ compiled_bytes(block_N=128, block_K=64, num_stages=2)
 # %% [markdown] tags=["lang-en"]
 # ## Filter
 #
-# Write the formula, and keep what fits into `BUDGET`: 99 KiB, what a block may have on an L4 or an RTX 40. What fits
-# there runs on every newer card, too, and an H100 or H200 can hold two such blocks on each multiprocessor.
+# Write the formula, and keep what fits into `BUDGET`: 99 KiB, what a block may have on an L4 or an RTX 40. An A100, H100
+# or B200 gives a block more, so what fits there runs on these, too, and an H100's multiprocessors hold two such blocks.
 #
 # Try your formula on a schedule or two with `compiled_bytes`. (Don't filter with it: the judge gives a notebook 90
 # seconds, and the compiler needs longer than that for all of the space.)
@@ -185,12 +185,11 @@ BUDGET = 99 * 1024  # bytes
 
 def shared_bytes(schedule):
     """The bytes of shared memory that a block of projection takes at this schedule."""
-    ### BEGIN SOLUTION lines=4 hint="Count elements of 2 bytes: all stages' tiles of X and W; R_tile; Y_tile. Which of"
-    ### HINT these are needed at the same time? Add those; of the others the larger counts.
+    ### BEGIN SOLUTION lines=3 hint="When is most in use? Count what is in use then: the tiles of X and W of all stages,"
+    ### HINT and what else? Each element has 2 bytes.
     stage = 64 * schedule["block_K"] + schedule["block_K"] * schedule["block_N"]
-    stages = schedule["num_stages"] * stage
     tile = 64 * schedule["block_N"]
-    return 2 * (max(stages, tile) + tile)
+    return 2 * (schedule["num_stages"] * stage + tile)
     ### END SOLUTION
 
 
@@ -234,10 +233,11 @@ def figures(schedule):
 
 
 if kept is not None:
-    print("blocks  together  under way  read      schedule")
+    print("block_N  block_K  num_stages  blocks  together  under way      read")
     for schedule in sorted(kept, key=lambda schedule: -figures(schedule)[2]):
-        blocks, together, under_way, read = figures(schedule)
-        print(f"{blocks:6}  {together:8}  {under_way:5.1f} MiB  {read:3.0f} MiB  ", *schedule.values())
+        if schedule["threads"] == 128:  # these figures don't depend on the threads
+            columns = "{block_N:7}  {block_K:7}  {num_stages:10}".format(**schedule)
+            print(columns, "{:7}  {:8}  {:5.1f} MiB  {:4.0f} MiB".format(*figures(schedule)))
 
 # %% [markdown] tags=["lang-en"]
 # No figure decides alone: narrow tiles put more under way, but read more. That is what a tuner is for.
@@ -410,7 +410,7 @@ check(projection, "fast", configs=configs, tuned=tuned)
 # * Move the line that fetches `R_tile` behind the loop. What does `compiled_bytes` say now, and why? Which schedules
 #   would fit that didn't? (Then put it back.)
 # * Give the tuner a reference to check each schedule against: `tilelang.autotune(configs=shortlist,
-#   ref_prog=lambda X, W, R: X @ W + R)`. TileLang keeps no result on disk then: it can't tell whether two functions
-#   are the same. Can your cache?
+#   ref_prog=lambda X, W, R: X @ W + R)(projection)`. TileLang 0.1.15 keeps no result on disk then, for it can't tell
+#   whether two functions are the same. Must your cache know of the reference?
 #
 # **Read next:** lab 08, where something is wrong, and you find out what.

@@ -1,6 +1,6 @@
 """Lab 07: Y = X W + R for few rows, what of a search space fits a budget of shared memory, and a cache of results.
 
-``kept`` is compared with the whole space: how much the lab's kernel takes at each schedule is a formula here, and a
+``kept`` is compared with the whole space: what the lab's kernel takes at each schedule is a formula here, and a
 test holds it against the compiler at every one. The student's own kernel is compiled at the schedules of the
 shortlist, eight at most, and what the compiler takes there must fit.
 """
@@ -47,15 +47,13 @@ def _space() -> tuple[Schedule, ...]:
 
 
 def shared_bytes(schedule: Schedule) -> int:
-    """The shared memory that a block of ``projection`` takes, in bytes.
+    """The shared memory that a block of ``projection`` takes, in bytes: the most that is in use at the same time.
 
-    Each stage has a tile of X and one of W. R's tile is filled before the loop and read after it: it has a place of
-    its own. The tile that Y leaves by is used after the loop only, and lies where the stages' tiles were.
+    That is in the loop: tiles of X and W for each stage, and R's, which is filled before and read after. The
+    tile that Y leaves by comes when all of these are done with, and is no larger.
     """
-    block_N, block_K = schedule["block_N"], schedule["block_K"]
-    stages = schedule["num_stages"] * (ROWS + block_N) * block_K
-    tile = ROWS * block_N
-    return (max(stages, tile) + tile) * FP16
+    stage = (ROWS + schedule["block_N"]) * schedule["block_K"]
+    return (schedule["num_stages"] * stage + ROWS * schedule["block_N"]) * FP16
 
 
 SPACE = _space()
