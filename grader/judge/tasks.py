@@ -8,6 +8,7 @@ from grader.judge.lab04_fused_epilogue import GEMM_BIAS_GELU
 from grader.judge.lab05_softmax import ONLINE_SOFTMAX, SOFTMAX
 from grader.judge.lab06_flash_attention import ATTENTION, CAUSAL_ATTENTION
 from grader.judge.lab07_autotuning import PROJECTION
+from grader.judge.lab08_introspection import SCALE_ROWS, SCORES, STANDARDISE
 from grader.judge.task import Task
 
 TASKS: dict[str, tuple[Task, ...]] = {
@@ -19,6 +20,7 @@ TASKS: dict[str, tuple[Task, ...]] = {
     "lab05_softmax": (SOFTMAX, ONLINE_SOFTMAX),
     "lab06_flash_attention": (ATTENTION, CAUSAL_ATTENTION),
     "lab07_autotuning": (PROJECTION,),
+    "lab08_introspection": (SCALE_ROWS, SCORES, STANDARDISE),
 }
 
 

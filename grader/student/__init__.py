@@ -107,5 +107,24 @@ def show_cuda(
     show_cuda_source(kernel, shape, arch, schedule)
 
 
-for _tool in (bench, check, ready, roofline, show_cuda, trace):
+def show_prints(
+    kernel: object,
+    shape: str | dict[str, int] | None = None,
+    block: tuple[int, ...] | None = None,
+    **schedule: object,
+) -> None:
+    """Runs ``kernel`` on the simulator and shows what its ``T.print`` statements print, block by block.
+
+    ``shape`` is the name of one of the lab's shapes, or sizes such as ``{"M": 1, "N": 8}``. ``block`` are the
+    indices of one block, x first; without it all are shown. Further arguments go to the kernel's function: small
+    tiles, such as ``block_N=4``, print few values.
+    """
+    if os.environ.get(_CAPTURING):
+        return
+    from grader.student.printing import show_printout
+
+    show_printout(kernel, shape, block, schedule)
+
+
+for _tool in (bench, check, ready, roofline, show_cuda, show_prints, trace):
     _tool.__module__ = "grader"
