@@ -1,7 +1,7 @@
 """Lab 07: Y = X W + R for few rows, what of a search space fits a budget of shared memory, and a cache of results.
 
-``kept`` is compared with the whole space: what the lab's kernel takes at each schedule is a formula here, and a
-test holds it against the compiler at every one. The student's own kernel is compiled at the schedules of the
+``kept`` is compared with the whole space: how much the lab's kernel takes at each schedule is a formula here, and
+a test holds it against the compiler at every one. The student's own kernel is compiled at the schedules of the
 shortlist, eight at most, and what the compiler takes there must fit.
 """
 
