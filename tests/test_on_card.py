@@ -14,7 +14,7 @@ from grader.catalog import Group, Shape
 from grader.gpu import compiler, hardware, targets
 from grader.gpu.hardware import Card, Compiler, Driver, Gpu
 from grader.gpu.state import State
-from grader.judge import on_card
+from grader.judge import launching, on_card
 from grader.judge.launching import refusal, told
 from grader.judge.outcome import Broke, Ran
 from grader.judge.submission import Submission
@@ -134,6 +134,20 @@ def test_a_launchers_refusal_keeps_its_reason_and_an_exhausted_memory_is_said_pl
     other = refusal(RuntimeError("CUDALaunch Error: CUDA_ERROR_INVALID_VALUE\n grid=(1,1,1)\n"))
     assert "CUDA_ERROR_INVALID_VALUE grid=(1,1,1)" in other.message
     assert "KeyError" in refusal(KeyError()).message
+
+
+def test_too_large_tiles_are_told_with_the_cards_limit_and_what_to_lower(monkeypatch):
+    """The words are TVM's, where the driver refuses: for lab 02's schedule on an RTX 4090."""
+    monkeypatch.setattr(launching, "_most_shared", lambda: 99 * 1024)
+    refused = refusal(RuntimeError("Failed to set the allowed dynamic shared memory size to 147456"))
+    assert "144 KiB" in refused.message
+    assert "99 KiB" in refused.message
+    assert "num_stages" in refused.advice
+
+
+@pytest.mark.gpu
+def test_the_cards_limit_is_known():
+    assert launching._most_shared() >= 48 * 1024
 
 
 def test_a_problem_belongs_to_its_shape(tmp_path):
