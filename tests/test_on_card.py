@@ -1,6 +1,6 @@
 """The judge's side of the card: what a worker reports, and what is said when it dies."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -360,14 +360,29 @@ def test_what_the_compiler_refuses_is_a_problem_of_its_shape(monkeypatch):
         ONE.name: compiler.NotBuilt("nvcc", "no layout", 1.0),
         MANY.name: compiler.Built(Path("x.so"), 1.0, False),
     }
-    monkeypatch.setattr(compiler, "build_all", lambda sources: ((name, built[name]) for name in sources))
+    monkeypatch.setattr(compiler, "build_all", lambda sources, *, cache: ((name, built[name]) for name in sources))
     admitted = {
         shape.name: admit(json_of(vector_add.get_tir(**shape.sizes)), KERNEL, shape) for shape in (ONE, MANY)
     }
     found = on_card.Session()
-    libraries = on_card._compile(TASK, [ONE, MANY], admitted, H200, lambda line: None, found)
+    libraries = on_card._compile(TASK, [ONE, MANY], admitted, H200, lambda line: None, found, True)
     assert libraries == {MANY.name: "x.so"}
     assert "no layout" in found.problem(ONE).message
+
+
+@pytest.mark.parametrize(("sandbox", "cache"), [("bubblewrap", ...), ("notebook", ...), ("process", None)])
+def test_of_a_notebook_that_could_write_to_the_cache_nothing_is_taken_from_there(monkeypatch, sandbox, cache):
+    given = []
+
+    def build_all(sources, *, cache):
+        given.append(cache)
+        return ((name, compiler.NotBuilt("nvcc", "no layout", 1.0)) for name in sources)
+
+    monkeypatch.setattr(compiler, "build_all", build_all)
+    monkeypatch.setattr(on_card, "start_worker", Workers())
+    capture = replace(capture_of(LAB.id, vector_add), sandbox=sandbox)
+    assert Submission(capture, LAB, H200, "seed").correct("vector_add", ONE.group).outcome is Outcome.FAILED
+    assert given == [cache]
 
 
 def test_a_compilers_words_become_the_students():
