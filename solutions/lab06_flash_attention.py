@@ -315,9 +315,10 @@ trace(attention, block=(0, 0, 0), shape={"B": 1, "H": 1, "S": 32, "D": 16}, bloc
 # out: while one group makes its powers, another has the tensor cores. With `block_M=192` and 384 threads there are
 # three such groups.
 #
-# The schedule is one for an H200. It takes 176 KiB of shared memory a block, more than cards before Hopper have, and
-# for these TileLang 0.1.15 can't pipeline a loop whose number of steps is known only on the card, as it is in the second
-# part. On such a card set `block_M=128`, `num_stages=1` and `threads=256` in both kernels: that takes 96 KiB.
+# The schedule is one for an H200. It takes 176 KiB of shared memory a block, more than cards before Hopper and an
+# RTX 50 have. And for cards before Hopper TileLang 0.1.15 can't pipeline a loop that copies at two places and whose
+# number of steps is known only on the card, as it is in the second part. On all of these set `block_M=128`,
+# `num_stages=1` and `threads=256` in both kernels: that takes 96 KiB.
 #
 # On a GPU the next cell measures your kernel at B = 4, H = 32, D = 128, S = 2048 and S = 8192, beside the attention
 # of cuDNN or of PyTorch, whichever is faster.

@@ -48,6 +48,7 @@ BROKEN = {
     "unknown length": (broken_kernels.loop_of_unknown_length, AMPERE, "extent=bx * 16 + 16"),
     "unknown size": (broken_kernels.part_of_unknown_size, AMPERE, "size is only known at run time"),
     "while": (broken_kernels.while_in_a_pipeline, HOPPER, "it holds a While statement"),
+    "unknown steps": (broken_kernels.pipeline_of_unknown_length, AMPERE, "a T.Pipelined loop runs which copies"),
     "unused": (broken_kernels.unused_accumulator, AMPERE, "how the fragment forgotten is to be spread"),
 }
 

@@ -385,6 +385,15 @@ RULES = (
         _kind("pipelined"),
     ),
     _rule(
+        r"Downcast from tirx\.\w+ to ir\.IntImm failed",
+        _(
+            "TileLang needs a number when it compiles that is known only on the card. Most likely it is how often "
+            "a T.Pipelined loop runs which copies tiles at two places."
+        ),
+        _("For cards before Hopper, TileLang 0.1.15 can't pipeline such a loop: choose num_stages=1."),
+        _kind("pipelined"),
+    ),
+    _rule(
         r"Cannot find role for stmt: tirx\.(?P<op>\w+)",
         _(
             "TileLang can't divide this pipelined loop between copying and computing warps: it holds a {op} "

@@ -378,8 +378,10 @@ class Submission:
             task, kernel = tasks.find(self.lab.id, name), self.lab.kernel(name)
             admitted = {shape.name: self._admit(name, shape) for shape in kernel.shapes}
             usable = {shape: found for shape, found in admitted.items() if isinstance(found, Admitted)}
+            # Without bubblewrap, the notebook could have written to the cache: what lies there is loaded.
+            cached = self.capture.sandbox != "process"
             self._on_card[name] = on_card.launch(
-                self.lab, task, usable, self.seed, self.card, self._targets(name), self.locate
+                self.lab, task, usable, self.seed, self.card, self._targets(name), self.locate, cached=cached
             )
         return self._on_card[name]
 
