@@ -92,6 +92,11 @@ WHOLE = [
         for one in targets.asked()
         if one.key not in REPORTED
     ),
+    *(
+        {"sweep": SWEPT, "lab": one.lab, "kernel": one.kernel}
+        for one in targets.asked()
+        if one.of_sweep and one.key not in REPORTED
+    ),
     *LINES[-2:],
 ]
 
