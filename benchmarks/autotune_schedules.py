@@ -4,9 +4,9 @@
 
 All schedules within the budget, and some beyond it, are compiled, checked, and timed in turns with cuBLAS, behind
 a write that empties the L2 cache. A row: the schedule, the shared memory of a block, the time, GB/s (as the lab
-counts them), and the ratio to cuBLAS with an interval; the fastest come first. The last lines name the best of all,
-of those within the budget, of the judge's own sweep, and of the solution's shortlist. With ``--tuner``, TileLang's
-own tuner chooses from that shortlist, and once more with its result on disk. About two minutes.
+counts them), and the ratio to cuBLAS with an interval; the fastest come first. The last lines name the best of all
+of them, of those within the budget, of the judge's own sweep, and of the solution's shortlist. With ``--tuner``,
+TileLang's own tuner chooses from that shortlist, and once more with its result on disk. About two minutes.
 """
 
 import argparse

@@ -218,14 +218,17 @@ check(kept=kept)
 #   and comes from the L2 cache; but that has its limits, too.
 
 # %%
-SMS = torch.cuda.get_device_properties(0).multi_processor_count if torch.cuda.is_available() else 132  # an H200's
-SM_BYTES = 228 * 1024  # shared memory of a multiprocessor of an H100 or H200
+SMS = 132  # multiprocessors, and the bytes of shared memory that each has: those of an H100 or H200
+SM_BYTES = 228 * 1024
+if torch.cuda.is_available():
+    SMS = torch.cuda.get_device_properties(0).multi_processor_count
+    SM_BYTES = torch.cuda.get_device_properties(0).shared_memory_per_multiprocessor
 
 
 def figures(schedule):
     """For 64 tokens: the number of blocks, those that run at the same time, MiB under way, and MiB read."""
     blocks = -(-8192 // schedule["block_N"])
-    together = min(blocks, SMS * (SM_BYTES // (shared_bytes(schedule) + 1024)))  # 1 KiB a block is CUDA's own
+    together = min(blocks, SMS * (SM_BYTES // (shared_bytes(schedule) + 1024)))  # CUDA takes 1 KiB of each block
     stage = 2 * schedule["block_K"] * (64 + schedule["block_N"])
     under_way = together * schedule["num_stages"] * stage
     read = 2 * 8192 * (8192 + 64 * blocks)

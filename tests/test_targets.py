@@ -241,8 +241,10 @@ def test_newly_measured_rows_change_the_unmeasured_ones():
     # Which schedule is the best is in no datasheet: shares of a sweep are asked where one was measured.
     swept = [entry for entry in found if "sweep" in entry]
     assert {entry["card"] for entry in swept} == {derived.MEASURED_CARD}
-    assert [entry["sweep"] for entry in swept] == [{"rate": 480.0, "schedule": {"block_M": 128}}]
-    assert [tier["at"] for tier in swept[0]["tiers"]] == [336.0, 446.0]
+    assert [entry["lab"] for entry in swept] == [one.lab for one in targets.asked() if one.of_sweep]
+    for entry in swept:
+        assert entry["sweep"] == {"rate": 480.0, "schedule": {"block_M": 128}}
+        assert [tier["at"] for tier in entry["tiers"]] == [336.0, 446.0]
 
 
 def test_of_a_link_the_file_that_it_points_to_is_written(tmp_path):
