@@ -85,9 +85,7 @@ def test_a_lab_with_planted_lines_is_built_and_checked(tmp_path):
 
 
 def test_stubs_of_both_kinds_in_one_cell(tmp_path):
-    both = MENDED.replace(
-        "    return N\n",
-        '    ### BEGIN SOLUTION lines=1 hint="Again."\n    again_and_again(N)\n    ### END SOLUTION\n    return N\n',
-    )
+    more = '    ### BEGIN SOLUTION lines=1 hint="Again."\n    again_and_again(N)\n    ### END SOLUTION\n'
+    both = MENDED.replace("    return N\n", f"{more}    return N\n")
     assert make(tmp_path, both, judge=judge, point_table=table).ok
     assert check(tmp_path) == []
