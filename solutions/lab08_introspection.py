@@ -77,10 +77,9 @@ from grader import check, roofline, show_cuda, show_prints
 # | `T.reduce_absmax(tile, top, dim=1)` | `top[i]` becomes the largest absolute value in row `i` of the tile |
 # | `T.rsqrt(x)` | 1 / √x |
 #
-# **A worked example.** The vector add of lab 01, with two prints in it. On a card, `T.print` writes to the terminal
-# that started Jupyter, and so many threads print that the lines are hard to put in order. `show_prints` runs the
-# kernel on the simulator instead, and sorts them by block. Take small sizes and small tiles: then there is little to
-# read.
+# **A worked example.** The vector add of lab 01, with two prints in it. On a card, each value becomes a line of its
+# own, and the lines of different blocks come in any order. `show_prints` runs the kernel on the simulator instead, and
+# sorts them by block. Take small sizes and small tiles: then there is little to read.
 
 
 # %%
@@ -110,13 +109,13 @@ show_prints(vector_add, {"N": 10}, block_N=4, threads=32)
 # `scale_rows` divides each row by its largest absolute value, so that all results lie between -1 and 1. The row is
 # longer than a tile: a first walk finds the largest value, a second one divides.
 #
-# Run the cell, and the check below it. What is wrong, and from where on in a row?
-#
-# Then look at what `top` holds: put `T.print(top)` into the first loop, below the reduction, and run the cell with
-# `show_prints` further down. What must hold for a largest value *so far*, from one tile to the next?
-#
-# Mend the kernel. All lines between the marks are yours to change; one of them is wrong. Take the prints out again
-# when you have found it.
+# 1. Run the cell, and the check below it. It names wrong elements, and what they should be. Divide one by the other:
+#    is it the same factor along a row?
+# 2. Look at what `top` holds: put `T.print(top)` into the first loop, below the reduction. Run the cell again, and
+#    the one with `show_prints` below the check. What must hold for a largest value *so far*, from one tile to the
+#    next?
+# 3. Mend the kernel. All lines between the marks are yours to change; one of them is wrong. Take the prints out again
+#    when you have found it.
 
 
 # %% nbgrader={"grade": false, "solution": true, "locked": false, "schema_version": 3, "grade_id": "scale_rows", "task": false}
@@ -127,7 +126,7 @@ def scale_rows(M, N, block_N=1024, threads=128):
         with T.Kernel(M, threads=threads) as bx:
             x = T.alloc_fragment((1, block_N), "float32")
             top = T.alloc_fragment((1,), "float32")
-            ### BEGIN SOLUTION lines=9 hint="top is a running maximum, as in lab 05."
+            ### BEGIN SOLUTION lines=9 hint="Print top in each step. Can a largest value so far ever fall?"
             ### PLANTED T.clear(top)
             ### PLANTED for k in T.serial(T.ceildiv(N, block_N)):
             ### PLANTED     T.copy(X[bx, k * block_N], x)
@@ -282,8 +281,8 @@ check(scores, "named", landmarks_sm_80=landmarks_sm_80, landmarks_sm_90a=landmar
 # weights: `y = (x - mean) / √(variance + 0.00001)`, where the variance is the mean of `(x - mean)²`. A row fits in a
 # tile.
 #
-# Its results are right, and it has no tensor cores to miss. So count: how often is each byte of `X` read, and how
-# often would it have to be?
+# Its results are right, and it has no products to put on tensor cores. So count: how often is each byte of `X` read,
+# and how often would it have to be?
 
 
 # %% nbgrader={"grade": false, "solution": true, "locked": false, "schema_version": 3, "grade_id": "standardise", "task": false}

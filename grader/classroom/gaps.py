@@ -169,7 +169,7 @@ def _gap(line: int, begin: re.Match[str], region: list[str]) -> Gap:
     if not hints:
         raise MarkError(line, _('BEGIN SOLUTION needs hint="..." (or lines ### HINT ... below it)'))
     marks = (n for n, text in enumerate(body) if HINT.match(text) or PLANTED.match(text))
-    if misplaced := next(marks, None):
+    if (misplaced := next(marks, None)) is not None:
         raise MarkError(
             line + len(region) - len(body) + misplaced + 1,
             _("### HINT stands right below BEGIN SOLUTION, and ### PLANTED below that"),

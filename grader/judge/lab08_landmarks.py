@@ -151,7 +151,7 @@ def tidy(submission: Submission, name: str) -> Assessment:
     lines = _prints(nodes.walk(found.kernel.body))
     if lines:
         message = _("'{name}' still holds a T.print.").format(name=name)
-        advice = _("Take it out again: on a card it makes threads wait for the screen, and prints a line a value.")
+        advice = _("Take it out again: on a card it slows the kernel down, and prints a line for each value.")
         return Assessment(Outcome.FAILED, (Finding(message, advice, submission.locate(lines[0])),))
     return submission.clean(name)
 
