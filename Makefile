@@ -34,6 +34,7 @@ mutants: $(READY) ## Judge some 3000 wrong kernels, and print what gives each of
 
 architectures: $(READY) ## Compile the solutions for every architecture that the course names (no GPU needed).
 	@$(BIN)/python -m pytest tests/test_architectures.py -m "architectures or not architectures" -v
+	@$(BIN)/python -m pytest tests/test_lab07.py -m architectures -v
 
 labs: $(READY)   ## Make labs/ from solutions/.
 	@$(BIN)/tilelab build

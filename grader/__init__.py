@@ -1,4 +1,4 @@
-"""What students call from a notebook: ``from grader import bench, check, ready, roofline, trace``.
+"""What students call from a notebook: ``from grader import bench, check, ready``, and what ``__all__`` names.
 
 Importing this is quick and needs no GPU. What each function does is in ``grader.student``.
 """
@@ -6,9 +6,9 @@ Importing this is quick and needs no GPU. What each function does is in ``grader
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from grader.student import bench, check, ready, roofline, trace
+    from grader.student import bench, check, ready, roofline, show_cuda, show_prints, trace
 
-__all__ = ["bench", "check", "ready", "roofline", "trace"]
+__all__ = ["bench", "check", "ready", "roofline", "show_cuda", "show_prints", "trace"]
 
 
 def __getattr__(name: str) -> Any:

@@ -28,6 +28,10 @@
 # GPU, or a *simulator* that runs them on the CPU. On Google Colab it first installs what is missing; for that,
 # upload the file `tilelang_labs-….whl` that came with the labs (the folder sign at the left, then Upload). If it
 # asks for a restart, do that and begin again at the first cell.
+#
+# On your own machine the cell should install nothing. If it ends with "No matching distribution found for
+# tilelang-labs", the notebook runs in another Python than the one that the labs were set up in. Choose that one as the
+# notebook's kernel (in VS Code at the upper right), or start the labs with `make lab`.
 
 # %%
 try:
@@ -52,9 +56,10 @@ from grader import check, roofline, trace
 # %% [markdown] tags=["lang-en"]
 # ## The picture
 #
-# A GPU has a large memory of its own, called *global memory*: gigabytes, but slow to reach. Beside its arithmetic
-# units lies *shared memory*: quick, but only some hundred kilobytes for each group of units. So a kernel brings a
-# piece of the data near, works on it there, and puts the result back. The piece is called a *tile*.
+# A *kernel* is a function that runs on the GPU. The GPU has a large memory of its own, called *global memory*:
+# gigabytes, but slow to reach. Its arithmetic units stand in groups, the *multiprocessors* (SMs), and beside each group
+# lies *shared memory*: quick, but only some hundred kilobytes. So a kernel brings a piece of the data near, works on it
+# there, and puts the result back. The piece is called a *tile*.
 #
 # ```text
 #     A (global memory)               tile                 B (global memory)
@@ -67,8 +72,12 @@ from grader import check, roofline, trace
 #     bx = 0, 1, 2  from left to right;  by = 0, 1  from top to bottom;  @ is the tile of block (1, 0)
 # ```
 #
-# Many *blocks* run at the same time, and each moves one tile. Block `(bx, by)` looks after the tile whose first
-# element stands in row `by * block_M` and column `bx * block_N`.
+# A *block* is a team of threads on one multiprocessor, with shared memory of its own. Many blocks run at the same time,
+# and each moves one tile. All of them run the same code; only their indices `bx` and `by` differ. Block `(bx, by)` looks
+# after the tile whose first element stands in row `by * block_M` and column `bx * block_N`.
+#
+# In TileLang you say what a whole block does. How its threads share out the work is up to the compiler; you only say
+# how many they are. They come in groups of 32, called *warps*.
 
 # %% [markdown] tags=["lang-en"]
 # ## A worked example
@@ -104,12 +113,18 @@ def ones(M, N, block_M=32, block_N=64, threads=128):
 print(ones.get_tir(64, 128).script())  # the kernel as TileLang sees it: its intermediate representation
 
 # %% [markdown] tags=["lang-en"]
+# You need not understand every line of this. Find the two loops over the blocks, and your `T.fill` and `T.copy` at the
+# end. The sizes have become numbers, because a kernel is built for one size: (64, 128) here. In a `T.region`, 1 means
+# that the tile is read, and 2 that it is written.
+#
 # ## Your kernel
 #
 # Copy `A` to `B` by way of the tile. You know how a tile goes to a place in a tensor; the way in is the same call
-# with the two turned around: `T.copy(A[row, column], tile)`.
+# with the two turned around: `T.copy(A[row, column], tile)`. Here `A[row, column]` doesn't stand for one element, but
+# for the place where the tile begins. How far it reaches, `T.copy` takes from the tile. (Don't assign with `=`, as in
+# NumPy: tiles are moved by calls.)
 #
-# Change only the marked gap. Then run the cell below it.
+# Change only the marked gap: your lines take the place of `pass`. Run the cell, then the one below it.
 
 
 # %% nbgrader={"grade": false, "solution": true, "locked": false, "schema_version": 3, "grade_id": "tile_copy", "task": false}
@@ -136,20 +151,23 @@ check(tile_copy, "right")
 
 # %% [markdown] tags=["lang-en"]
 # **How to read the table.** Each line is one question of the judge. *Passed* earns its points. *Failed* says what is
-# wrong, at which shape, and at which line of yours. Later labs have a third word, *not assessed*: no one has judged
-# that yet, because it needs a GPU; it is neither right nor wrong.
+# wrong, at which shape, and, where one can be named, at which line of yours: "In [4], line 10" is the tenth line of the
+# cell with `[4]` at its left. Later labs have a third word, *not assessed*: no one has judged that yet, because it needs
+# a GPU; it is neither right nor wrong.
 #
 # The judge doesn't run your Python. It takes the kernel as you saw it printed above, gives it inputs of its own, and
 # compares every element. The same tests grade the notebook later.
 #
-# **Break it on purpose**: swap `bx` and `by` in one of your two lines, and check again. What does the table say? Then
-# put it right.
+# **Break it on purpose**: swap `bx` and `by` in one of your two lines, run both cells again, and see what the table
+# says. It names an element that is wrong, and can't know which line did it. The next section shows how to find out. Run
+# it with the mistake still in, then put it right and run it again.
 
 # %% [markdown] tags=["lang-en"]
 # ## Look inside
 #
-# `trace` runs one block step by step and shows which tiles it reads and writes. Here are a matrix of 8×8 and tiles of
-# 4×4, small enough to read the numbers. Which block is this one, and where does its tile begin?
+# `trace` runs one block step by step and shows which tiles it reads and writes: move the slider. Here are a matrix of
+# 8×8 and tiles of 4×4, small enough to read the numbers. Which block is this one, and where does its tile begin? Is that
+# where it is read, and where it is written?
 
 # %%
 trace(tile_copy, block=(1, 0), shape={"M": 8, "N": 8}, block_M=4, block_N=4, threads=32)
@@ -161,8 +179,8 @@ trace(tile_copy, block=(1, 0), shape={"M": 8, "N": 8}, block_M=4, block_N=4, thr
 # in a second once it flows: bytes per second. A long water pipe has both: the wait until the first drop, and the
 # litres a second after it.
 #
-# A kernel that copies pays for both. Take a card that moves 4.3 TB/s (an H200 does) and needs about 10 µs to get a
-# kernel started. Every element is read once and written once, at 4 bytes each:
+# A kernel that copies pays for both. Take a card that moves 4.3 TB/s (an H200 does, though its datasheet says 4.8) and
+# needs about 10 µs to get a kernel started. Every element is read once and written once, at 4 bytes each:
 
 # %%
 START = 10e-6  # seconds: the latency of a launch
@@ -193,13 +211,15 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
     )
 
 # %% [markdown] tags=["lang-en"]
-# A copy has no excuse for any error, so here the judge asked for exactly the same numbers. A sum of a thousand products
-# has one; from lab 02 on the judge derives for each element how far a right kernel can be off.
+# A copy has no excuse for any error, so here the judge asked for exactly the same numbers (that is the "± 0" where an
+# element is wrong). A sum of a thousand products has an excuse: it rounds at every step. From lab 02 on the judge derives
+# for each element how far a right kernel can be off.
 #
 # ## How fast could any card be?
 #
 # `roofline` counts what your kernel moves and computes, and gives the least time that it can take on known cards. It
-# needs no GPU. Check the count by hand: 128 × 256 elements of 4 bytes, read once and written once.
+# needs no GPU. Check the count by hand: 128 × 256 elements of 4 bytes, read once and written once. The times come from the
+# cards' datasheets; a kernel that copies can't be faster. (FLOP are operations on numbers. A copy does none.)
 
 # %%
 roofline(tile_copy, shape="many tiles")

@@ -77,7 +77,10 @@ from grader import bench, check, roofline
 # | `threads` | the threads of a block; more threads share out the fragment more thinly |
 # | `swizzle` | 0: blocks run row by row. n > 0: in panels n tiles wide, so that neighbours share tiles in the L2 cache |
 #
-# `T.use_swizzle(panel_size=n, enable=…)` is new here; all else you know from lab 02.
+# (The *L2 cache* lies between global memory and all multiprocessors. What one block has fetched, another may find there.)
+#
+# In `T.use_swizzle(panel_size=n, enable=…)` only `enable` is new: it can switch the call off. All else you know from
+# lab 02.
 
 # %% [markdown] tags=["lang-en"]
 # ## The kernel
@@ -133,6 +136,14 @@ def scheduled_matmul(M, N, K, block_M=128, block_N=128, block_K=32, num_stages=2
 roofline(scheduled_matmul, {"M": 512, "N": 512, "K": 512}, card="H200", block_M=128, block_N=128)
 
 # %% [markdown] tags=["lang-en"]
+# The line on shared memory says more than the 32 KiB above, since it gives each tile a place of its own: first with one
+# stage, then with two. It doesn't know that `C_out` comes where the others were. Your own count, with the larger of the
+# two, is the one to go by.
+#
+# **How to read the plot.** To the right: operations for each byte. Upwards: operations a second. Under the slanted roof
+# the memory is the limit, under the level one the tensor cores are. Larger matrices move the mark "if each byte comes
+# once" to the right, far beyond the bend at 4096. The mark "if no cache helps" hardly moves: only larger tiles move it.
+#
 # ## Predict
 #
 # Now you, for `block_M = 128`, `block_N = 256`, `block_K = 64`, `num_stages = 3` and 4096×4096 matrices:

@@ -86,7 +86,7 @@ from grader import check, roofline, trace
 # | `for i, j in T.Parallel(rows, columns)` | goes over a tile, shared out among the threads |
 #
 # **A worked example.** How far is each element below the largest of its row? A block takes `rows` rows, and the
-# number of columns is a multiple of the threads.
+# number of columns is a multiple of the threads, so that each thread holds equally many.
 
 
 # %%
@@ -187,8 +187,8 @@ check(softmax, "right")
 #                                                                 rows = 8: 256, which don't fit
 # ```
 #
-# Registers that don't suffice are *spilled* to slow memory. And an SM has 65 536 registers: the more a thread takes,
-# the fewer threads are there to wait for the memory at the same time.
+# What doesn't fit is *spilled*: moved to slow memory. And an SM (a multiprocessor) has 65 536 registers for all its
+# threads: the more of them a thread takes, the fewer threads are there to wait for the memory at the same time.
 #
 # On a GPU the next cell measures your kernel beside the better one of `torch.softmax` and `torch.compile`, at
 # 32768 rows of 4096.
@@ -328,10 +328,10 @@ trace(online_softmax, block=(0,), shape={"M": 1, "N": 8}, block_N=4, threads=32)
 roofline(online_softmax, shape="several tiles", card="H200")
 
 # %% [markdown] tags=["lang-en"]
-# A copy moves 8 bytes for each element, this kernel 12. If every one of them comes from DRAM, it reaches 2/3 of a
-# copy's speed. It can do better than that: between DRAM and the SMs lies the *L2 cache*, tens of megabytes on a
-# data-centre card, and what the second pass finds there doesn't have to be fetched again. How much that is depends
-# on how many rows are under way at the same time.
+# A copy moves 8 bytes for each element, this kernel 12. If every one of them comes from DRAM (the chips that global
+# memory is made of), it reaches 2/3 of a copy's speed. It can do better than that: between DRAM and the SMs lies the
+# *L2 cache*, tens of megabytes on a data-centre card, and what the second pass finds there doesn't have to be fetched
+# again. How much that is depends on how many rows are under way at the same time.
 #
 # The judge counts 8 bytes for each element, whatever a kernel moves: the figure says how fast the work is done.
 # The next cell measures 2048 rows of 65 536: as many bytes as before, in longer rows.
@@ -342,7 +342,7 @@ check(online_softmax, "fast")
 # %% [markdown] tags=["lang-en"]
 # ## Try it
 #
-# What needs a GPU says so; `tilelab compile` needs nvcc, but no GPU.
+# What needs a GPU says so; `tilelab compile` needs nvcc (NVIDIA's compiler), but no GPU.
 #
 # * **Why not -∞?** Set `LOWEST = -math.inf` and check again. On which kind of inputs does it fail, and at which line is
 #   the first NaN made? Which two numbers made it? Find a row of four that hurts the plain Python above in the same way.

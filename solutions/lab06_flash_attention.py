@@ -143,8 +143,8 @@ print(f"in one go: {in_one_go:.4f}")
 # | call | what it does |
 # | --- | --- |
 # | `T.gemm(A, B, C, transpose_B=True)` | `C += A @ Bᵀ`: both tiles are stored row by row, queries and keys alike |
-# | `T.gemm(tile, V_tile, result)` | the first factor may be a fragment of halves |
-# | `policy=T.GemmWarpPolicy.FullRow` | each warp gets whole rows of the result, so it can reduce them alone |
+# | `T.gemm(tile, V_tile, result)` | the first factor may be a fragment, of fp16 numbers |
+# | `policy=T.GemmWarpPolicy.FullRow` | each warp (32 threads) gets whole rows of the result, so it can reduce them alone |
 # | `T.if_then_else(condition, a, b)` | one of two values, element by element |
 # | `T.exp2(x)` | 2 to the x, which is what the hardware computes |
 # | `T.Kernel(nx, ny, nz)` | a grid of three dimensions: here blocks of queries, heads and batches |
@@ -152,7 +152,7 @@ print(f"in one go: {in_one_go:.4f}")
 # **exp2.** `exp(x / √D)` is `2^(x log₂(e) / √D)`. So one multiplication by `to_exponent = log₂(e) / √D` both scales a
 # score and changes the base.
 #
-# **Rules.** Which keys may be seen is said by four small functions, the *rules*. They are plain Python: the tracer
+# **Rules.** Which keys may be seen is said by four small functions, the *rules*. They are plain Python: TileLang
 # calls them while it builds the kernel, and what they return becomes part of it. The kernel of the second part differs
 # from the first in nothing but its rules.
 
@@ -176,10 +176,10 @@ def rules_of_attention(S, block_M, block_N):
 # ## Your kernel
 #
 # The last tile of keys may stick out. There, `T.copy` leaves zeros, and a zero is a key like any other: its scores are
-# 0, and `exp(0 - m)` is not. A score of -∞ has the weight 0. So the tile of scores *starts* at 0 where a key may be seen
+# 0, and `exp(0 - m)` is not 0. A score of -∞ has the weight 0. So the tile of scores *starts* at 0 where a key may be seen
 # and at -∞ where it may not, and `T.gemm` adds the product to that.
 #
-# `top` starts at `LOWEST`, a number below every score: the product of two rows of 128 halves is never below -6e11.
+# `top` starts at `LOWEST`, a number below every score: the product of two rows of 128 fp16 numbers is never below -6e11.
 #
 # `top`, `before`, `part` and `total` are those of lab 05, one number for each query. `factor` is what mends.
 # Change only the marked gaps. Then run the cell below.
@@ -254,7 +254,7 @@ def flash_attention(B, H, S, D, block_M, block_N, num_stages, threads, first_que
 
                 # 4. The mended result, and what this tile adds to it.
                 ### BEGIN SOLUTION lines=5 hint="Multiply each row of result by its factor. T.copy scores to weights,"
-                ### HINT which makes halves of them. Copy tile n of V as that of K above, and T.gemm with policy=by_rows.
+                ### HINT which makes them fp16. Copy tile n of V as that of K above, and T.gemm with policy=by_rows.
                 for i, j in T.Parallel(block_M, D):
                     result[i, j] = result[i, j] * factor[i]
                 T.copy(scores, weights)
@@ -295,7 +295,7 @@ check(attention, "right")
 roofline(attention, shape="long", card="H200")
 
 # %% [markdown] tags=["lang-en"]
-# S is 768 there, and D is 64: each tensor has 98,304 bytes. The scores would have 1,179,648 bytes, as halves. Where in
+# S is 768 there, and D is 64: each tensor has 98,304 bytes. The scores would have 1,179,648 bytes, in fp16. Where in
 # the table would they show? And how often is each element of `K` read? Which number of the schedule decides that?
 #
 # **See it walk.** One block, two tiles of keys, with the values of step after step: find the factor in both rounds.
@@ -315,9 +315,10 @@ trace(attention, block=(0, 0, 0), shape={"B": 1, "H": 1, "S": 32, "D": 16}, bloc
 # out: while one group makes its powers, another has the tensor cores. With `block_M=192` and 384 threads there are
 # three such groups.
 #
-# The schedule is one for an H200. It takes 176 KiB of shared memory a block, more than cards before Hopper have, and
-# for these TileLang 0.1.15 can't pipeline a loop whose number of steps is known only on the card, as it is in the second
-# part. On such a card set `block_M=128`, `num_stages=1` and `threads=256` in both kernels: that takes 96 KiB.
+# The schedule is one for an H200. It takes 176 KiB of shared memory a block, more than cards before Hopper and an
+# RTX 50 have. And for cards before Hopper TileLang 0.1.15 can't pipeline a loop that copies at two places and whose
+# number of steps is known only on the card, as it is in the second part. On all of these set `block_M=128`,
+# `num_stages=1` and `threads=256` in both kernels: that takes 96 KiB.
 #
 # On a GPU the next cell measures your kernel at B = 4, H = 32, D = 128, S = 2048 and S = 8192, beside the attention
 # of cuDNN or of PyTorch, whichever is faster.

@@ -166,6 +166,32 @@ def pipeline_in_parallel():
     return main
 
 
+def pipeline_of_unknown_length():
+    @T.prim_func
+    def main(
+        A: T.Tensor((64, 512), "float16"), B: T.Tensor((512, 64), "float16"), C: T.Tensor((512, 64), "float16")
+    ):
+        with T.Kernel(8, threads=128) as bx:
+            first = T.alloc_shared((64, 64), "float16")
+            a = T.alloc_shared((64, 64), "float16")
+            b = T.alloc_shared((64, 64), "float16")
+            scores = T.alloc_fragment((64, 64), "float32")
+            weights = T.alloc_fragment((64, 64), "float16")
+            total = T.alloc_fragment((64, 64), "float32")
+            T.copy(A[0, 0], first)
+            T.clear(total)
+            for k in T.Pipelined(bx + 1, num_stages=2):  # here
+                T.copy(A[0, k * 64], a)
+                T.clear(scores)
+                T.gemm(first, a, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
+                T.copy(scores, weights)
+                T.copy(B[k * 64, 0], b)
+                T.gemm(weights, b, total, policy=T.GemmWarpPolicy.FullRow)
+            T.copy(total, C[bx * 64, 0])
+
+    return main
+
+
 def odd_fragment():
     @T.prim_func
     def main(A: T.Tensor((5, 100), "float32"), C: T.Tensor((5,), "float32")):

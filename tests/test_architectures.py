@@ -3,6 +3,7 @@
 ``make architectures`` looks at all of them; the normal run at Hopper's.
 """
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -11,13 +12,30 @@ from cells import ROOT
 
 from grader import catalog
 from grader.capture import Capture, capture_notebook
-from grader.catalog import Group
+from grader.catalog import Group, Kernel, Shape
 from grader.classroom.reference import reference_notebook
-from grader.gpu.architectures import ARCHITECTURES
 from grader.judge.compiled import compile_capture
 
 NAMED = ("sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a")
 NORMAL = "sm_90a"
+
+#: What the labs tell a student to write where a block may have 99 KiB of shared memory. In lab 06 it is meant for
+#: an A100, too: for cards before Hopper, TileLang 0.1.15 can't pipeline the loop of causal_attention.
+ATTENTION = {"block_M": 128, "num_stages": 1, "threads": 256}
+SMALLER = {
+    "matmul": {"num_stages": 2},
+    "gemm_bias_gelu": {"num_stages": 2},
+    "attention": ATTENTION,
+    "causal_attention": ATTENTION,
+}
+ROOMY = ("sm_90a", "sm_100a")
+
+
+def shapes_of(kernel: Kernel) -> tuple[Shape, Shape]:
+    """The shape that is compiled, at the schedule of the lab and at that for other cards."""
+    shape = (kernel.group(Group.TIMED) or kernel.shapes)[0]
+    return shape, replace(shape, name="smaller", schedule=SMALLER.get(kernel.name, {}))
+
 
 CASES = [
     pytest.param(
@@ -38,17 +56,17 @@ def captured(tmp_path_factory):
     @cache
     def capture(lab_id: str) -> Capture:
         lab, folder = catalog.find(lab_id), tmp_path_factory.mktemp(lab_id)
-        return capture_notebook(reference_notebook(Path(ROOT), lab, folder), lab)
+        kernels = tuple(replace(kernel, shapes=shapes_of(kernel), schedules=None) for kernel in lab.kernels)
+        return capture_notebook(reference_notebook(Path(ROOT), lab, folder), replace(lab, kernels=kernels))
 
     return capture
 
 
 @pytest.mark.parametrize(("lab", "kernel", "arch"), CASES)
 def test_a_solution_compiles(captured, lab, kernel, arch):
-    shapes = kernel.group(Group.TIMED)[:1] or kernel.shapes[:1]
-    (found,) = compile_capture(captured(lab.id), kernel, shapes, [arch])
+    own, smaller = shapes_of(kernel)
+    (found,) = compile_capture(captured(lab.id), kernel, (own if arch in ROOMY else smaller,), [arch])
     said = [finding.message for finding in found.findings]
-    assert found.source, said
-    # Without nvcc it is only lowered. A tile that is too large for this architecture's cards still compiles.
+    assert found.compiles, said
+    # Without nvcc it is only lowered.
     assert found.machine_code is not None or found.not_assessed, said
-    assert found.compiles or found.shared > ARCHITECTURES[arch].shared_a_block, said

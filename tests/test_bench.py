@@ -1,6 +1,7 @@
 """``tilelab bench``: what is measured, what is made of a worker's report, and what is shown."""
 
 import dataclasses
+import importlib.metadata
 import io
 import os
 from functools import partial
@@ -15,6 +16,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from grader import catalog
+from grader.catalog import Group
 from grader.classroom.reference import reference_notebook
 from grader.cli.app import app
 from grader.gpu import hardware, roofs, targets
@@ -25,7 +27,7 @@ from grader.judge import bench as judge
 from grader.judge import bench_worker, peers, tasks
 from grader.judge.workbench import Guarded, Workbench
 from grader.report import bench as report
-from grader.verdict import JudgeFailed, Unavailable, Unusable
+from grader.verdict import Unavailable, Unusable
 from grader.verdict import bench as verdict
 from grader.verdict.bench import CardState, Estimate, Row, Trouble, from_json, to_json
 
@@ -122,6 +124,15 @@ def test_figures_follow_from_times(scripted):
     assert from_json(to_json(found)) == found
 
 
+def test_versions_are_those_that_are_known(monkeypatch):
+    def none(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", none)
+    assert "python" in judge.versions()
+    assert "torch" not in judge.versions()
+
+
 @pytest.mark.parametrize(
     ("does", "trouble", "words"),
     [
@@ -150,11 +161,17 @@ def test_what_is_not_admitted_is_said_and_never_compiled(scripted):
     assert "not captured" in row.finding.message
 
 
-@pytest.mark.parametrize("does", ["ours", "silent"])
-def test_our_own_fault_is_no_kernels(scripted, does):
-    scripted(vector_add=does)
-    with pytest.raises(JudgeFailed):
-        judge.run(works(ADD), H200, "")
+@pytest.mark.parametrize(("does", "words"), [("ours", "ImportError"), ("silent", "without a word")])
+def test_our_own_fault_is_no_kernels_and_leaves_the_other_rows(scripted, does, words):
+    scripted(vector_add=does, matmul="measured")
+    found = judge.run(works(ADD, PRODUCT), H200, "")
+    ours, measured = found.rows
+    assert (ours.measurement, ours.trouble) == (None, Trouble.OURS)
+    assert "our fault" in ours.finding.message
+    assert words in str(ours.finding.evidence)
+    assert measured.measurement is not None
+    assert found.judge_failed
+    assert "judge failed" in report.plain(found)
 
 
 def test_shapes_are_chosen_by_name():
@@ -162,6 +179,29 @@ def test_shapes_are_chosen_by_name():
     assert [s.name for s in judge.chosen(PRODUCT, ("tail", "square")).kernels[0].shapes] == ["square", "tail"]
     with pytest.raises(Unusable, match="'long K'"):
         judge.chosen(PRODUCT, ("large",))
+
+
+def test_sizes_of_ones_own_are_a_shape():
+    sizes = {"M": 512, "N": 256, "K": 64}
+    (shape,) = judge.chosen(PRODUCT, (sizes,)).kernels[0].shapes
+    assert (shape.name, shape.sizes, shape.group) == ("M=512,N=256,K=64", sizes, Group.TIMED)
+    for wrong in ({"M": 512}, sizes | {"L": 1}, sizes | {"K": 0}):
+        with pytest.raises(Unusable, match=r"lab02_matmul has no shape '.*M=512"):
+            judge.chosen(PRODUCT, (wrong,))
+
+
+def test_of_all_labs_those_are_measured_that_have_such_a_shape():
+    def ids(*names: judge.AskedShape) -> set[str]:
+        return {lab.id for lab in judge.having(catalog.LABS, names)}
+
+    timed = {lab.id for lab in catalog.LABS if any(kernel.group(Group.TIMED) for kernel in lab.kernels)}
+    assert ids() == timed < {lab.id for lab in catalog.LABS}
+    assert ids("4096") >= {"lab02_matmul", "lab03_schedules"}
+    assert "lab01_vector_add" not in ids("4096")
+    assert "lab01_vector_add" in ids({"N": 7})
+    assert "lab02_matmul" not in ids({"N": 7})
+    with pytest.raises(Unusable, match="No lab has a shape 'nowhere'"):
+        ids("nowhere")
 
 
 # The worker, without its card
@@ -310,14 +350,14 @@ def test_every_tasks_ceiling_is_known():
 
 def test_plain_lines_are_aligned_and_hold_every_figure():
     lines = report.plain(bench(add_row(), wrong_row())).splitlines()
-    title, head, kernel, fast, slow, wrong = lines[:6]
+    title, head, work, kernel, fast, slow, _product, wrong = lines[:8]
     assert title == "Kernels beside libraries on NVIDIA H200"
-    assert " ".join(kernel.split()) == "vector_add, large (N = 250) kernel 1 ± 0.2% 3000 GB/s 75.0% 62.5%"
-    assert "0.750 [0.748, 0.752]" in fast
-    assert "1.500 [1.497, 1.503]" in slow
-    assert {line.index("kernel", 20) for line in (kernel, wrong)} == {head.index("launch")}
-    assert wrong.split()[-2:] == ["kernel", "wrong"]
-    assert "TFLOP/s" not in wrong
+    assert work == "vector_add, large (N = 250), in GB/s"
+    assert kernel.split() == ["kernel", "1", "±", "0.2%", "3000", "75.0%", "62.5%"]
+    assert fast.endswith("0.750 ± 0.2%")
+    assert slow.endswith("1.500 ± 0.2%")
+    assert {line.index("kernel") for line in (kernel, wrong)} == {head.index("launch")}
+    assert wrong.split() == ["kernel", "wrong"]
 
 
 def test_words_say_how_it_was_measured_and_with_what():
@@ -327,6 +367,14 @@ def test_words_say_how_it_was_measured_and_with_what():
     assert "the card was shared: process 7" in said
     assert "wrong: 3 of 9 elements of 'C' are wrong." in said
     assert "the labs' solutions; 2026-01-02T03:04:05+00:00; driver 580.1, torch 2.13.0" in said
+
+
+def test_an_unknown_peak_is_said():
+    row = add_row()
+    known = row.measurement.kernel
+    unknown = dataclasses.replace(row.measurement, kernel=dataclasses.replace(known, of_peak=None))
+    assert "Peak unknown" not in report.plain(bench(row))
+    assert "Peak unknown (–)" in report.plain(bench(dataclasses.replace(row, measurement=unknown)))
 
 
 def test_an_interval_that_stayed_wide_is_said():
@@ -339,13 +387,26 @@ def test_an_interval_that_stayed_wide_is_said():
     ]
 
 
-def test_a_terminal_gets_a_table_and_a_notebook_html():
+@pytest.mark.parametrize(
+    "task", [task for found in tasks.TASKS.values() for task in found], ids=lambda task: task.kernel
+)
+def test_the_table_fits_80_columns_with_every_name_in_one_piece(task):
+    speed = verdict.Speed(estimate(0.12345), 1234.5, 1.0, 1.0)
+    named = [verdict.Peer(peer.name, speed, estimate(1.2345)) for peer in task.peers]
+    row = add_row()
+    row = dataclasses.replace(row, measurement=dataclasses.replace(row.measurement, peers=tuple(named)))
     out = io.StringIO()
-    report.show(bench(add_row(), wrong_row()), Console(file=out, force_terminal=True, width=160))
-    assert "┃" in out.getvalue()
-    assert "0.750 [0.748, 0.752]" in out.getvalue()
+    report.show(bench(row, wrong_row()), Console(file=out, force_terminal=True, no_color=True, width=80))
+    lines = out.getvalue().splitlines()
+    for peer in task.peers:
+        (line,) = (line for line in lines if peer.name in line)
+        assert line.rstrip().endswith("1.234 ± 0.2%")
+
+
+def test_a_notebook_gets_html():
     shown = report.page(bench(add_row(), wrong_row()))
-    assert "<td>0.750 [0.748, 0.752]</td>" in shown
+    assert "vector_add, large (N = 250), in GB/s</th>" in shown
+    assert "<td>0.750 ± 0.2%</td>" in shown
     assert "3 of 9 elements of &#x27;C&#x27; are wrong." in shown
 
 
@@ -390,7 +451,7 @@ def test_a_plot_that_cannot_be_written_is_refused_before_anything_is_measured():
     ("arguments", "words"),
     [
         (["--lab", "lab99"], "There is no lab 'lab99'"),
-        (["--shape", "huge"], "no shape of that name"),
+        (["--shape", "huge"], "has no shape|No lab has a shape"),
         (["a.ipynb", "b.ipynb", "--lab", ADD.id], "name one notebook"),
         (["--from", "x.json", "--lab", ADD.id], "--from shows a measurement"),
     ],
@@ -415,15 +476,25 @@ def test_a_students_notebook_is_measured_like_a_solution(monkeypatch, notebook, 
     path, kept, plot = notebook("mine", VECTOR_ADD), tmp_path / "bench.json", tmp_path / "bench.svg"
     shown = command(str(path), "--json", str(kept), "--plot", str(plot))
     assert shown.exit_code == 0, shown.output
-    assert "3221 GB/s" in shown.stdout
+    assert " 3221 " in shown.stdout
     measured = verdict.read(kept)
     assert (measured.source, [row.kernel for row in measured.rows]) == ("mine.ipynb", ["vector_add"])
     assert "vector_add, large" in plot.read_text()
     again = command("--from", str(kept), "--plot", str(tmp_path / "again.png"), "--dark")
     assert again.exit_code == 0
-    assert "3221 GB/s" in again.stdout
+    assert " 3221 " in again.stdout
     assert (tmp_path / "again.png").exists()
     assert command(str(path), str(notebook("other", MATMUL))).exit_code == 1
+
+
+def test_after_a_fault_of_ours_what_was_finished_is_shown_and_written(monkeypatch, notebook, scripted, tmp_path):
+    monkeypatch.setattr(judge, "must_have_card", lambda: H200)
+    scripted(vector_add="measured", matmul="ours")
+    kept = tmp_path / "bench.json"
+    shown = command(str(notebook("add", VECTOR_ADD)), str(notebook("product", MATMUL)), "--json", str(kept))
+    assert shown.exit_code == 3
+    assert " 3221 " in shown.stdout
+    assert [row.trouble for row in verdict.read(kept).rows] == [None, Trouble.OURS]
 
 
 def test_a_capture_is_measured_as_well(monkeypatch, scripted, tmp_path):
@@ -431,7 +502,7 @@ def test_a_capture_is_measured_as_well(monkeypatch, scripted, tmp_path):
     scripted(vector_add="measured")
     capture = capture_of(ADD.id, vector_add)
     (tmp_path / "c.json").write_text(capture.to_json())
-    assert "3221 GB/s" in command(str(tmp_path / "c.json")).stdout
+    assert " 3221 " in command(str(tmp_path / "c.json")).stdout
     (tmp_path / "old.json").write_text(dataclasses.replace(capture, lab_version=0).to_json())
     with pytest.raises(Unusable, match="version 0"):
         command(str(tmp_path / "old.json"))
@@ -457,7 +528,7 @@ def test_bench_in_a_session_shows_the_figures(monkeypatch, scripted, capsys):
     monkeypatch.setattr(judge, "must_have_card", lambda: H200)
     scripted(vector_add="measured")
     door(vector_add, block_N=512)
-    assert "3221 GB/s" in capsys.readouterr().out
+    assert " 3221 " in capsys.readouterr().out
     door(vector_add, shape={"N": 1000})
     assert "own (N = 1000)" in capsys.readouterr().out
 

@@ -92,6 +92,11 @@ WHOLE = [
         for one in targets.asked()
         if one.key not in REPORTED
     ),
+    *(
+        {"sweep": SWEPT, "lab": one.lab, "kernel": one.kernel}
+        for one in targets.asked()
+        if one.of_sweep and one.key not in REPORTED
+    ),
     *LINES[-2:],
 ]
 
@@ -229,6 +234,14 @@ def test_the_page_shows_every_figure():
     assert "1700–1740 MHz" in page
     assert "of the datasheet" in page
     assert "not to be trusted" not in page
+
+
+def test_the_page_says_where_a_peak_is_unknown():
+    known = replace(concluded(), datasheet={"copy": 5800.0})
+    lines = {line.split(",")[0]: line for line in shown(known).splitlines()}
+    (copy,) = (line for name, line in lines.items() if "copy (one read" in name)
+    assert "peak unknown" not in copy
+    assert "peak unknown" in shown(replace(known, datasheet={}))
 
 
 # The worker's process

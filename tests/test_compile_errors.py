@@ -48,6 +48,7 @@ BROKEN = {
     "unknown length": (broken_kernels.loop_of_unknown_length, AMPERE, "extent=bx * 16 + 16"),
     "unknown size": (broken_kernels.part_of_unknown_size, AMPERE, "size is only known at run time"),
     "while": (broken_kernels.while_in_a_pipeline, HOPPER, "it holds a While statement"),
+    "unknown steps": (broken_kernels.pipeline_of_unknown_length, AMPERE, "a T.Pipelined loop runs which copies"),
     "unused": (broken_kernels.unused_accumulator, AMPERE, "how the fragment forgotten is to be spread"),
 }
 
@@ -165,6 +166,15 @@ def test_a_warning_is_told_too(lowered, name):
     (explained,) = compile_errors.explain_warnings(result, kernel)
     assert words in explained.message
     assert [line.number for line in explained.lines] == [_marked(make)]
+
+
+def test_a_loop_of_the_compilers_own_is_not_taken_for_a_vectorized_one_of_the_students():
+    kernel = _read(broken_kernels.row_maximum)
+    text = "T.vectorized loop over `vec` with extent 2 is lowered as a serial loop because TileLang could not"
+    explained = compile_errors._warning(text, kernel)
+    assert "T.Parallel loop works element by element" in explained.message
+    assert "T.vectorized" not in explained.message
+    assert explained.lines == ()
 
 
 def test_an_unknown_error_is_told_as_the_compilers_own_words(lowered):

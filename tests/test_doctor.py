@@ -168,6 +168,15 @@ def test_where_the_cards_targets_are_from(known: Targets, status: Status, says: 
     assert says in finding.message
 
 
+def test_a_card_whose_peak_is_unknown_is_named() -> None:
+    def said(name: str) -> str:
+        driver = replace(FIT.gpu.driver, cards=(replace(FIT.gpu.driver.cards[0], name=name),))
+        return found(replace(FIT, gpu=replace(FIT.gpu, driver=driver)), "targets").message
+
+    assert "peak is unknown" in said("NVIDIA H200 MIG 1g.18gb")
+    assert "unknown" not in said("NVIDIA H200")
+
+
 def test_without_a_card_targets_are_not_spoken_of() -> None:
     assert "targets" not in {finding.name for finding in doctor.examine(BARE).findings}
 

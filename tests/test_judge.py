@@ -269,6 +269,11 @@ def test_on_a_card_that_is_not_quiet_only_what_is_sure_in_spite_of_it_decides(fi
         (replace(TARGET, ceiling=1000.0), 1031.0, Outcome.FAILED),
         (replace(TARGET, ceiling=1000.0, unit="TFLOP/s"), 1100.0, Outcome.PASSED),
         (replace(TARGET, ceiling=None), 1499.0, Outcome.PASSED),
+        (replace(TARGET, ceiling=1000.0, peak=None), 1029.0, Outcome.PASSED),
+        (replace(TARGET, ceiling=1000.0, peak=None), 1031.0, Outcome.FAILED),
+        (replace(TARGET, ceiling=1000.0, peak=None, unit="TFLOP/s"), 1999.0, Outcome.PASSED),
+        (replace(TARGET, ceiling=1000.0, peak=None, unit="TFLOP/s"), 2001.0, Outcome.FAILED),
+        (replace(TARGET, ceiling=None, peak=None), 1e9, Outcome.PASSED),
     ],
 )
 def test_what_moves_more_bytes_than_the_card_can_is_impossible(target, achieved, outcome):

@@ -269,7 +269,9 @@ def test_a_user_without_a_home_has_no_folders_and_does_without(monkeypatch):
     for name in ("TILELAB_CACHE", "XDG_CACHE_HOME", "TILELAB_TARGETS", "XDG_CONFIG_HOME", "TILELAB_SECRET"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "home", staticmethod(none))
-    assert default_folder() is None
+    library_cache._say_once.cache_clear()
+    with pytest.warns(RuntimeWarning, match="not kept: you have no home folder"):
+        assert default_folder() is None
     assert targets.teachers_file() is None
     assert targets.find("lab02_matmul", "matmul", "4096", "NVIDIA H200") is not None
     with pytest.raises(Unavailable, match="no home folder"):

@@ -1,6 +1,6 @@
 """The judge's side of the card: what a worker reports, and what is said when it dies."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -14,7 +14,7 @@ from grader.catalog import Group, Shape
 from grader.gpu import compiler, hardware, targets
 from grader.gpu.hardware import Card, Compiler, Driver, Gpu
 from grader.gpu.state import State
-from grader.judge import on_card
+from grader.judge import launching, on_card
 from grader.judge.launching import refusal, told
 from grader.judge.outcome import Broke, Ran
 from grader.judge.submission import Submission
@@ -134,6 +134,20 @@ def test_a_launchers_refusal_keeps_its_reason_and_an_exhausted_memory_is_said_pl
     other = refusal(RuntimeError("CUDALaunch Error: CUDA_ERROR_INVALID_VALUE\n grid=(1,1,1)\n"))
     assert "CUDA_ERROR_INVALID_VALUE grid=(1,1,1)" in other.message
     assert "KeyError" in refusal(KeyError()).message
+
+
+def test_too_large_tiles_are_told_with_the_cards_limit_and_what_to_lower(monkeypatch):
+    """The words are TVM's, where the driver refuses: for lab 02's schedule on an RTX 4090."""
+    monkeypatch.setattr(launching, "_most_shared", lambda: 99 * 1024)
+    refused = refusal(RuntimeError("Failed to set the allowed dynamic shared memory size to 147456"))
+    assert "144 KiB" in refused.message
+    assert "99 KiB" in refused.message
+    assert "num_stages" in refused.advice
+
+
+@pytest.mark.gpu
+def test_the_cards_limit_is_known():
+    assert launching._most_shared() >= 48 * 1024
 
 
 def test_a_problem_belongs_to_its_shape(tmp_path):
@@ -346,14 +360,29 @@ def test_what_the_compiler_refuses_is_a_problem_of_its_shape(monkeypatch):
         ONE.name: compiler.NotBuilt("nvcc", "no layout", 1.0),
         MANY.name: compiler.Built(Path("x.so"), 1.0, False),
     }
-    monkeypatch.setattr(compiler, "build_all", lambda sources: ((name, built[name]) for name in sources))
+    monkeypatch.setattr(compiler, "build_all", lambda sources, *, cache: ((name, built[name]) for name in sources))
     admitted = {
         shape.name: admit(json_of(vector_add.get_tir(**shape.sizes)), KERNEL, shape) for shape in (ONE, MANY)
     }
     found = on_card.Session()
-    libraries = on_card._compile(TASK, [ONE, MANY], admitted, H200, lambda line: None, found)
+    libraries = on_card._compile(TASK, [ONE, MANY], admitted, H200, lambda line: None, found, True)
     assert libraries == {MANY.name: "x.so"}
     assert "no layout" in found.problem(ONE).message
+
+
+@pytest.mark.parametrize(("sandbox", "cache"), [("bubblewrap", ...), ("notebook", ...), ("process", None)])
+def test_of_a_notebook_that_could_write_to_the_cache_nothing_is_taken_from_there(monkeypatch, sandbox, cache):
+    given = []
+
+    def build_all(sources, *, cache):
+        given.append(cache)
+        return ((name, compiler.NotBuilt("nvcc", "no layout", 1.0)) for name in sources)
+
+    monkeypatch.setattr(compiler, "build_all", build_all)
+    monkeypatch.setattr(on_card, "start_worker", Workers())
+    capture = replace(capture_of(LAB.id, vector_add), sandbox=sandbox)
+    assert Submission(capture, LAB, H200, "seed").correct("vector_add", ONE.group).outcome is Outcome.FAILED
+    assert given == [cache]
 
 
 def test_a_compilers_words_become_the_students():

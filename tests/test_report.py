@@ -92,6 +92,20 @@ def test_a_cause_is_told_once():
         assert page.count("For the same reason as above.") == 1
 
 
+def test_a_cause_of_another_kernel_is_told_with_its_name():
+    def failed(cell: str) -> Check:
+        return replace(check(Outcome.FAILED, 0.0, FINDING), cell=cell)
+
+    cells = ("attention-right", "causal_attention-right", "causal_attention-fast")
+    judged = replace(JUDGED, checks=tuple(map(failed, cells)))
+    told = [[finding.message for finding in findings] for _check, findings in words.told(judged)]
+    assert told == [
+        [FINDING.message],
+        ["causal_attention: for the same reason as attention above."],
+        ["causal_attention: for the same reason as attention above."],
+    ]
+
+
 def test_a_students_text_is_no_markup():
     assert "<i>" not in notebook.render(JUDGED)
     assert "&lt;i&gt;so&lt;/i&gt;" in notebook.render(JUDGED)

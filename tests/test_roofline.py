@@ -1,12 +1,17 @@
 """The roofline: peaks by datasheet, and what bounds a kernel."""
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 from cells import MATMUL
 from typer.testing import CliRunner
 
+from grader import simulator
 from grader.cli.app import app
 from grader.gpu import roofline, targets
 from grader.gpu.roofline import Lacking, Peaks, bound, bounds, cards, find, ridge
+from grader.judge import replay
 from grader.verdict import Unusable
 from grader.verdict.traffic import BufferTraffic, Kind, Operations, Traffic, from_json
 
@@ -114,6 +119,20 @@ def test_the_command_counts_a_notebooks_kernel(notebook):
     text = CliRunner().invoke(app, ["roofline", path, *sizes])
     assert text.exit_code == 0
     assert "4,194,304" in text.stdout
+
+
+def test_counting_has_more_time_than_recording_one_block(monkeypatch):
+    """A timed shape has hundreds of blocks, and each is counted."""
+    given = []
+
+    def run(_kernel, _tensors, *, budget, **_more):
+        given.append(budget)
+        raise simulator.OverBudget("the time is up")
+
+    monkeypatch.setattr(replay.simulator, "run", run)
+    with pytest.raises(Unusable, match="The time is up"):
+        replay.count(SimpleNamespace(kernel=None), (), torch.float32, (1,), None)
+    assert given[0].seconds >= 4 * replay.BUDGET.seconds
 
 
 @pytest.mark.parametrize(

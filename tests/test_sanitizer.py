@@ -4,6 +4,8 @@ import json
 import os
 import stat
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from kernels import json_of, kernel_of, shape_of
@@ -22,7 +24,7 @@ from grader.gpu.hardware import Card, Gpu
 from grader.gpu.lowering import Job, lower_all
 from grader.gpu.sanitizer import Kind, Place, parse
 from grader.judge import sanitized
-from grader.judge.sanitizer_words import finding_of
+from grader.judge.sanitizer_words import about, finding_of
 from grader.verdict import Location, Unavailable
 
 ODD = shape_of("lab01_vector_add", "odd")
@@ -147,6 +149,39 @@ def test_a_clean_log_and_one_without_an_end(text, errors):
     assert (log.reports, log.errors) == ((), errors)
 
 
+RECORDED = Path(__file__).parent / "sanitizer" / "recorded"
+
+
+@pytest.mark.parametrize(
+    ("name", "tool", "kind", "marker", "words"),
+    [
+        ("outside of a tile", "memcheck", Kind.OUT_OF_BOUNDS, "outside", "writes 4 bytes outside of tile"),
+        ("race", "racecheck", Kind.RACE, "race", "same elements of tile"),
+        ("half", "initcheck", Kind.UNWRITTEN, None, "a part of its output was never written"),
+    ],
+)
+def test_what_was_recorded_on_a_card_is_understood(generated, name, tool, kind, marker, words):
+    """Logs of version 2025.3.1 on an H200, of the kernels in ``faulty``; reports that repeat others are cut."""
+    log = parse((RECORDED / f"{name.replace(' ', '-')}.{tool}.log").read_text(), tool)
+    assert log.errors
+    own = [report for report in log.reports if report.kind is not Kind.OTHER]
+    assert {report.kind for report in own} == {kind}
+    finding = finding_of(own[0], generated[name], locate)
+    assert words in finding.message
+    assert marker is None or finding.where.line == line_of(marker)
+
+
+@pytest.mark.parametrize("tool", sanitizer.TOOLS)
+def test_what_was_recorded_of_a_right_kernel_is_clean(tool):
+    log = parse((RECORDED / f"right.{tool}.log").read_text(), tool)
+    assert (log.reports, log.errors) == ((), 0)
+
+
+def test_what_was_recorded_of_a_tool_whose_program_was_ended_is_a_consequence():
+    log = parse((RECORDED / "outside-of-a-tile.racecheck.log").read_text(), "racecheck")
+    assert ([report.kind for report in log.reports], log.errors) == ([Kind.OTHER], 0)
+
+
 # The tool
 
 
@@ -179,6 +214,22 @@ def test_a_program_runs_under_the_tool_until_its_time_is_over(tmp_path):
     assert "--tool initcheck" in done[0][1]
     assert f"--log-file {log}" in done[0][1]
     assert done[0][1].strip().endswith("-- program 0")
+
+
+@pytest.mark.parametrize("newer", [False, True])
+def test_initcheck_looks_at_tiles_where_it_can(tmp_path, newer):
+    known = "--initcheck-address-space" if newer else "--track-unused-memory"
+    tool = tmp_path / "tool"
+    tool.write_text(f"#!/bin/sh\n[ \"$1\" = --help ] && echo ' {known} arg' || echo $*\n")
+    tool.chmod(0o700)
+    given = {
+        name: sanitizer.run(str(tool), name, ["x"], tmp_path / "log", environment=os.environ, seconds=20.0)[1]
+        for name in ("initcheck", "memcheck")
+    }
+    assert sanitizer.sees_tiles(str(tool)) is newer
+    assert ("--initcheck-address-space all" in given["initcheck"]) is newer
+    assert "address-space" not in given["memcheck"]
+    assert ("tiles" in about("initcheck", tiles=newer)) is not newer
 
 
 # From the generated source to the student's line
@@ -308,6 +359,7 @@ def watched(monkeypatch, generated):
     """The tools' answers without a card: memcheck has something to say at N = 4097, the others don't."""
     card = Card(name="a card", memory=2**34, capability=(9, 0), uuid="")
     monkeypatch.setattr(sanitized, "must_have", lambda: ("compute-sanitizer", card))
+    monkeypatch.setattr(sanitizer, "sees_tiles", lambda _path: True)
     number = line_with(generated["outside of a tile"], "s0[((i")
 
     def watch(_path, _lab, _kernel, admitted, _card, _seed, _folder):
@@ -338,6 +390,32 @@ def test_a_capture_is_watched_and_its_fault_named(watched, capture, tmp_path):
     shown = CliRunner().invoke(app, ["judge", str(file), "--sanitize"])
     assert "nothing found" in shown.stdout
     assert "outside of tile" in shown.stdout
+
+
+CRASHED = """\
+========= COMPUTE-SANITIZER
+========= Error: process didn't terminate successfully
+========= Target application returned an error
+========= ERROR SUMMARY: 0 errors
+"""
+
+
+@pytest.mark.parametrize("explained", [True, False])
+def test_a_crash_is_told_once_by_the_tool_that_knows_why(watched, capture, monkeypatch, explained):
+    watch, lab = sanitized.watch, catalog.find(capture.lab)
+
+    def crashing(*given):
+        refused, runs = watch(*given)
+        tools = ["racecheck", "synccheck"] if explained else sanitizer.TOOLS
+        return refused, runs | {("odd", tool): sanitized.Watched(CRASHED, 6, "") for tool in tools}
+
+    monkeypatch.setattr(sanitized, "watch", crashing)
+    (kernel,) = sanitized.sanitize(capture, lab)
+    found = {tool.tool: [finding.message for finding in tool.findings] for tool in kernel.tools}
+    if explained:
+        assert [tool for tool, said in found.items() if said] == ["memcheck"]
+    else:
+        assert all("terminate" in message for (message,) in found.values())
 
 
 def test_on_an_architecture_that_is_not_known_here_a_finding_has_no_line(watched, monkeypatch, capture, tmp_path):
@@ -447,13 +525,9 @@ def test_one_capture_at_a_time(capture, tmp_path):
     ],
 )
 def test_on_the_card(name, tool, words):
-    lab = catalog.find("lab01_vector_add")
-    (kernel,) = lab.kernels
-    traces = tuple(
-        Trace(kernel.name, shape.name, ir=json_of(FAULTY[name].get_tir(**shape.sizes)))
-        for shape in kernel.shapes
-        if shape.group is not Group.TIMED
-    )
+    kernel = replace(kernel_of("lab01_vector_add"), shapes=(ODD,))
+    lab = replace(catalog.find("lab01_vector_add"), kernels=(kernel,))
+    traces = (Trace(kernel.name, ODD.name, ir=json_of(FAULTY[name].get_tir(**ODD.sizes))),)
     (found,) = sanitized.sanitize(Capture(lab.id, lab.version, traces, sandbox="test"), lab)
     assert found.clean is (tool is None)
     if tool is not None:

@@ -24,7 +24,7 @@ from grader.verdict import Finding, Outcome
 
 LAB = catalog.find("lab03_schedules")
 (KERNEL,) = LAB.kernels
-KIND = LAB.value("best").kind
+(OWN,) = (one for one in sweep.SWEEPS if one.lab == LAB.id)
 ASKED = lab03_schedules.ASKED
 GOOD = {"block_M": 128, "block_N": 128, "block_K": 64, "num_stages": 3, "threads": 256, "swizzle": 0}
 
@@ -58,7 +58,7 @@ def test_the_answers_are_right():
     ],
 )
 def test_shared_memory_is_what_the_compiler_takes(schedule):
-    own = replace(sweep.SWEEPS[0], schedules=(schedule,))
+    own = replace(OWN, schedules=(schedule,))
     ((_name, json_, options),) = sweep.traced(own, LAB, sweep.at_schedules_of(own, LAB))
     for lowered in lower_all([Job(json_, arch, options) for arch in ("sm_80", "sm_90a")]):
         assert isinstance(lowered, Lowered)
@@ -90,11 +90,12 @@ def test_the_best_is_one_of_them():
 # The judge's own sweep
 
 
-def test_the_swept_kernel_is_the_labs_solution():
-    cells = jupytext.read(ROOT / "solutions" / "lab03_schedules.py", fmt="py:percent").cells
-    (solution,) = (cell.source for cell in cells if "def scheduled_matmul" in cell.source)
+@pytest.mark.parametrize("own", sweep.SWEEPS, ids=lambda own: own.lab)
+def test_the_swept_kernel_is_the_labs_solution(own):
+    cells = jupytext.read(ROOT / "solutions" / f"{own.lab}.py", fmt="py:percent").cells
+    (solution,) = (cell.source for cell in cells if f"def {own.kernel}" in cell.source)
     code = [line for line in solution.strip().splitlines() if not line.lstrip().startswith("### ")]
-    assert "\n".join(code) in sweep.SWEEPS[0].source
+    assert "\n".join(code) in own.source
 
 
 def test_without_the_solutions_there_is_no_sweep(monkeypatch):
@@ -108,13 +109,15 @@ def test_without_the_solutions_there_is_no_sweep(monkeypatch):
     assert "no sweep" in said[0]
 
 
-def test_every_schedule_of_the_sweep_could_be_a_students_and_is_traced():
-    assert len({tuple(schedule.items()) for schedule in lab03_schedules.SWEEP}) == len(lab03_schedules.SWEEP)
-    for schedule in lab03_schedules.SWEEP:
-        assert values.read(dict(schedule), KIND, "best") == schedule
-    (own,) = sweep.SWEEPS
-    kernel = sweep.at_schedules_of(own, LAB)
-    found = sweep.traced(own, LAB, kernel)
+@pytest.mark.parametrize("own", sweep.SWEEPS, ids=lambda own: own.lab)
+def test_every_schedule_of_the_sweep_could_be_a_students_and_is_traced(own):
+    lab = catalog.find(own.lab)
+    kind = lab.value(lab.kernel(own.kernel).schedules.timed).kind
+    assert len({tuple(schedule.items()) for schedule in own.schedules}) == len(own.schedules)
+    for schedule in own.schedules:
+        assert values.read(dict(schedule), kind, "best") == schedule
+    kernel = sweep.at_schedules_of(own, lab)
+    found = sweep.traced(own, lab, kernel)
     assert [name for name, _json, _options in found] == [shape.name for shape in kernel.shapes]
     assert len({json_ for _name, json_, _options in found}) == len(own.schedules)
 

@@ -1,7 +1,7 @@
 """Targets: what labs ask, what follows for cards, and a teacher's own file."""
 
 import tomllib
-from math import inf
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -152,7 +152,7 @@ def test_a_card_that_nobody_knows_has_neither_row_nor_ceiling_and_no_peak(own):
     assert targets.ceilings("GeForce 256") is None
     own(ROW.replace("NVIDIA L4", "GeForce 256"))
     row = targets.find(*ADD, "GeForce 256")
-    assert (row.peak, row.ceiling) == (inf, None)
+    assert (row.peak, row.ceiling) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -241,8 +241,20 @@ def test_newly_measured_rows_change_the_unmeasured_ones():
     # Which schedule is the best is in no datasheet: shares of a sweep are asked where one was measured.
     swept = [entry for entry in found if "sweep" in entry]
     assert {entry["card"] for entry in swept} == {derived.MEASURED_CARD}
-    assert [entry["sweep"] for entry in swept] == [{"rate": 480.0, "schedule": {"block_M": 128}}]
-    assert [tier["at"] for tier in swept[0]["tiers"]] == [336.0, 446.0]
+    assert [entry["lab"] for entry in swept] == [one.lab for one in targets.asked() if one.of_sweep]
+    for entry in swept:
+        assert entry["sweep"] == {"rate": 480.0, "schedule": {"block_M": 128}}
+        assert [tier["at"] for tier in entry["tiers"]] == [336.0, 446.0]
+
+
+def test_of_a_link_the_file_that_it_points_to_is_written(tmp_path):
+    kept, link = tmp_path / "dotfiles" / "targets.toml", tmp_path / "targets.toml"
+    link.symlink_to(Path("dotfiles", "targets.toml"))
+    for text in ("new", "newer"):  # the first time it points to nothing yet
+        target_writer.write(link, text)
+        assert link.is_symlink()
+        assert kept.read_text() == text
+    assert [file.name for file in kept.parent.iterdir()] == ["targets.toml"]
 
 
 def test_an_interrupted_writer_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from grader import catalog
 from grader.gpu import timing
 from grader.gpu.state import State
 from grader.gpu.targets import Target, Tier
-from grader.gpu.timing import FEWEST, LEAST_ROUNDS, MOST_ROUNDS, Clock, median_interval
+from grader.gpu.timing import FEWEST, LEAST_ROUNDS, MOST_ROUNDS, Clock, Samples, median_interval
 from grader.judge import tasks
 from grader.judge.card_worker import decided
 from grader.judge.speed import decide, figures_of
@@ -126,3 +126,15 @@ def test_the_worker_stops_early_only_where_the_judge_can_decide(low, width):
     figures = figures_of(timing_ | {"peer": "p", "clock": "c"}, State(), TASK, SHAPE, TARGET)
     thresholds = [tier.at / TARGET.peer_rate for tier in TARGET.tiers]
     assert decided(thresholds, low, high) is (decide(figures, TARGET).outcome is not Outcome.INCONCLUSIVE)
+
+
+def test_a_library_that_is_slow_to_launch_does_not_make_the_card_a_busy_one():
+    quiet, late = [1.0] * 100, [1.0] * 95 + [2.0] * 5
+
+    def disturbed(*ms: list[float]) -> float:
+        return Samples(ms, Clock.EVENTS, 0.0, (0.0,) * len(ms)).disturbed()
+
+    assert disturbed(quiet, late) == disturbed(late, quiet) == 0.0
+    assert disturbed(quiet, late, quiet) == 0.0
+    assert disturbed(late, late) == disturbed(late, late, late, quiet) == 0.05
+    assert disturbed(late) == 0.05

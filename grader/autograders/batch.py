@@ -1,13 +1,12 @@
 """Judges many captures at once: what needs only CPUs side by side, the card one by one (its lock sees to that)."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
 from grader.capture.format import read_capture
-from grader.gpu.disposable import waiting_threads
+from grader.gpu.disposable import usual_jobs, waiting_threads
 from grader.verdict import JudgeFailed, Unusable, Verdict
 
 
@@ -30,11 +29,6 @@ def judge_files(
     with waiting_threads(jobs or usual_jobs()) as pool:
         for future in as_completed([pool.submit(_judged, file, judge) for file in files]):
             yield future.result()
-
-
-def usual_jobs() -> int:
-    """How many are judged at once: one uses a CPU or two, for compiling and simulating."""
-    return max(1, len(os.sched_getaffinity(0)) // 2)
 
 
 def _judged(file: Path, judge: Callable[..., Verdict]) -> Judged:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader.messages import _
+from grader.messages.errors import first_line
 from grader.verdict import Finding, Unusable
 
 MAX_BYTES = 50 * 2**20
@@ -47,7 +48,7 @@ def read_notebook(path: Path) -> Notebook:
         raise Unusable(
             Finding(
                 _("'{name}' is not a notebook that can be read ({error}).").format(
-                    name=path.name, error=str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+                    name=path.name, error=first_line(error)[:200]
                 ),
                 _("Save it again in JupyterLab, or take a fresh copy of the lab and paste your cells."),
             )

@@ -98,9 +98,12 @@ class _NotAKernel(Exception):
 
 def _prim_func(target: Any, kernel: Kernel, shape: Shape) -> tuple[Any, dict[str, bool | int | str]]:
     import tilelang
+    from tilelang.autotuner.tuner import AutoTuneImpl
     from tilelang.jit import JITImpl
     from tilelang.language.eager import PrimFunc
 
+    if isinstance(target, AutoTuneImpl):
+        target = target.jit_impl  # to call it would compile and time every schedule, here
     given: dict[str, object] = {}
     while isinstance(target, functools.partial) and not target.args:
         given = target.keywords | given

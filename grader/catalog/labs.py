@@ -1,7 +1,7 @@
 """The labs, in order."""
 
 from grader.catalog.manifest import Group, Kernel, Lab, Parameter, Role, Scheduled, Shape
-from grader.catalog.values import ListOf, Record, Value, Whole
+from grader.catalog.values import Choice, ListOf, Record, Value, Whole
 
 ENVIRONMENT = Lab(
     id="lab00_environment",
@@ -227,6 +227,122 @@ FLASH_ATTENTION = Lab(
     kernels=(_attention("attention"), _attention("causal_attention")),
 )
 
+CONFIG = Record(
+    {
+        "block_N": Whole(among=(32, 64, 128, 256)),
+        "block_K": Whole(among=(32, 64, 128)),
+        "num_stages": Whole(among=(2, 3, 4, 5, 6)),
+        "threads": Whole(among=(128, 256)),
+    }
+)
+_ANSWER = Whole(0, 256)  # the block_N of a schedule that was found; 0: none was
+
+AUTOTUNING = Lab(
+    id="lab07_autotuning",
+    title="Autotuning",
+    version=1,
+    kernels=(
+        Kernel(
+            name="projection",
+            arguments=("M", "N", "K"),
+            parameters=(
+                Parameter("X", "float16", ("M", "K")),
+                Parameter("W", "float16", ("K", "N")),
+                Parameter("R", "float16", ("M", "N")),
+                Parameter("Y", "float16", ("M", "N"), Role.OUT),
+            ),
+            shapes=(
+                Shape("64 rows", {"M": 64, "N": 512, "K": 512}, Group.TILES),
+                Shape("tail", {"M": 100, "N": 328, "K": 136}, Group.TAILS),
+                Shape("64 tokens", {"M": 64, "N": 8192, "K": 8192}, Group.TIMED),
+            ),
+            schedules=Scheduled(tried="configs", timed="tuned"),
+        ),
+    ),
+    values=(
+        # As many as there are at all.
+        Value("kept", ListOf(CONFIG, least=1, most=4 * 3 * 5 * 2, distinct=True)),
+        Value("configs", ListOf(CONFIG, least=3, most=8, distinct=True)),
+        Value(
+            "cache_answers",
+            Record(
+                {
+                    "before": _ANSWER,
+                    "after": _ANSWER,
+                    "copied_file": _ANSWER,
+                    "other_file": _ANSWER,
+                    "other_shape": _ANSWER,
+                    "other_dtype": _ANSWER,
+                    "other_card": _ANSWER,
+                    "other_version": _ANSWER,
+                    "first_of_two": _ANSWER,
+                    "second_of_two": _ANSWER,
+                    "replaced": _ANSWER,
+                }
+            ),
+        ),
+        Value("tuned", CONFIG),
+    ),
+)
+
+#: What is named of a kernel's CUDA source: landmarks by kind, how many places, how many threads a block.
+_NAMED = {
+    "tensor_cores": Choice(("mma", "wgmma", "tcgen05", "none")),
+    "async_copies": Choice(("cp.async", "TMA load", "none")),
+    "matrix_loads": Choice(("ldmatrix", "none")),
+    "barriers": Choice(("__syncthreads", "mbarrier", "named barrier", "none")),
+    "tensor_core_places": Whole(0, 10_000),
+    "threads": Whole(1, 1024),
+}
+
+INTROSPECTION = Lab(
+    id="lab08_introspection",
+    title="Introspection",
+    version=1,
+    kernels=(
+        Kernel(
+            name="scale_rows",
+            arguments=("M", "N"),
+            parameters=_ROWS,
+            shapes=(
+                Shape("several tiles", {"M": 8, "N": 4096}, Group.TILES),
+                Shape("tail", {"M": 5, "N": 3000}, Group.TAILS),
+                Shape("odd", {"M": 3, "N": 1025}, Group.TAILS),
+                Shape("one element", {"M": 1, "N": 1}, Group.TAILS),
+            ),
+        ),
+        Kernel(
+            name="scores",
+            arguments=("M", "N", "K"),
+            parameters=(
+                Parameter("A", "float16", ("M", "K")),
+                Parameter("B", "float16", ("N", "K")),
+                Parameter("C", "float16", ("M", "N"), Role.OUT),
+            ),
+            shapes=(
+                Shape("square", {"M": 256, "N": 256, "K": 256}, Group.TILES),
+                Shape("tail", {"M": 200, "N": 328, "K": 136}, Group.TAILS),
+                Shape("small", {"M": 8, "N": 24, "K": 40}, Group.TAILS),
+            ),
+        ),
+        Kernel(
+            name="standardise",
+            arguments=("M", "N"),
+            parameters=_ROWS,
+            shapes=(
+                Shape("rows", {"M": 8, "N": 1024}, Group.TILES),
+                Shape("wide rows", {"M": 4, "N": 4096}, Group.TILES),
+                Shape("tail", {"M": 5, "N": 1000}, Group.TAILS),
+                Shape("narrow", {"M": 6, "N": 3}, Group.TAILS),
+            ),
+        ),
+    ),
+    values=(
+        Value("landmarks_sm_80", Record(_NAMED | {"copies_before_barrier": Whole(0, 10_000)})),
+        Value("landmarks_sm_90a", Record(_NAMED)),
+    ),
+)
+
 LABS: tuple[Lab, ...] = (
     ENVIRONMENT,
     VECTOR_ADD,
@@ -235,4 +351,6 @@ LABS: tuple[Lab, ...] = (
     FUSED_EPILOGUE,
     SOFTMAX,
     FLASH_ATTENTION,
+    AUTOTUNING,
+    INTROSPECTION,
 )

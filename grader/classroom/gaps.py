@@ -17,6 +17,17 @@ becomes, for a student::
         # Hint: T.Parallel runs over the elements of one block. A second sentence goes on a line of its own.
         pass
 
+A gap may hold code that is to be mended, below the hint::
+
+        ### BEGIN SOLUTION lines=2 hint="One of these lines is wrong."
+        ### PLANTED tile = A[bx]
+        ### PLANTED store(tile, B[0])
+        tile = A[bx]
+        store(tile, B[bx])
+        ### END SOLUTION
+
+A student gets the planted lines in place of ``pass``, between YOUR CODE HERE and END OF YOUR CODE.
+
 ``lines`` is the number of lines of code (no blank lines, no comments) and is compared with the solution. The
 indentation of the BEGIN mark is the gap's. In a test cell, ``### BEGIN HIDDEN TESTS`` and
 ``### END HIDDEN TESTS`` enclose what only the instructor's copy holds.
@@ -39,12 +50,16 @@ from grader.messages import _
 BEGIN = re.compile(r"^(?P<indent>[ ]*)### BEGIN SOLUTION\b(?P<options>.*)$")
 END = re.compile(r"^[ ]*### END SOLUTION[ ]*$")
 HINT = re.compile(r"^[ ]*### HINT (?P<text>.*)$")
+PLANTED = re.compile(r"^[ ]*### PLANTED(?: (?P<text>.*))?$")
 HIDDEN_BEGIN = re.compile(r"^[ ]*### BEGIN HIDDEN TESTS[ ]*$")
 HIDDEN_END = re.compile(r"^[ ]*### END HIDDEN TESTS[ ]*$")
 # Anything that looks like a mark but isn't one is an error: a misspelt mark would publish a solution.
-LIKE_A_MARK = re.compile(r"(BEGIN|END)\s*[-_]?\s*(SOLUTION|HIDDEN\s*TEST)|^\s*#+\s*HINT\b", re.IGNORECASE)
+LIKE_A_MARK = re.compile(
+    r"(BEGIN|END)\s*[-_]?\s*(SOLUTION|HIDDEN\s*TEST)|^\s*#+\s*(HINT|PLANTED)\b", re.IGNORECASE
+)
 
 STUB = "# YOUR CODE HERE"
+STUB_END = "# END OF YOUR CODE"  # after planted lines
 STUB_WIDTH = 88
 
 
@@ -58,13 +73,17 @@ class MarkError(ValueError):
 
 @dataclass(frozen=True)
 class Gap:
-    """A solution region: what the student is to write. ``line`` is where it begins in the cell."""
+    """A solution region: what the student is to write. ``line`` is where it begins in the cell.
+
+    ``planted`` are the lines that stand there at first, to be mended: none, if the student writes all of it.
+    """
 
     line: int
     indent: str
     lines: int
     hint: str
     body: tuple[str, ...]
+    planted: tuple[str, ...] = ()
 
     @property
     def code_lines(self) -> int:
@@ -114,7 +133,7 @@ def split(source: str) -> tuple[Piece, ...]:
                 raise MarkError(number, _("an end mark without its begin mark"))
             pieces.append(_gap(opened, begin, region) if begin else Hidden(tuple(region)))
             region = begin = None
-        elif LIKE_A_MARK.search(line) and not (begin and HINT.match(line)):
+        elif LIKE_A_MARK.search(line) and not (begin and (HINT.match(line) or PLANTED.match(line))):
             raise MarkError(number, _("'{text}' looks like a mark but is none").format(text=line.strip()))
         elif region is not None:
             region.append(line)
@@ -143,13 +162,21 @@ def _gap(line: int, begin: re.Match[str], region: list[str]) -> Gap:
     while body and (more := HINT.match(body[0])):
         hints.append(more["text"].strip())
         body.pop(0)
+    planted = []
+    while body and (given := PLANTED.match(body[0])):
+        planted.append(f"{begin['indent']}{given['text'] or ''}".rstrip())
+        body.pop(0)
     if not hints:
         raise MarkError(line, _('BEGIN SOLUTION needs hint="..." (or lines ### HINT ... below it)'))
-    if misplaced := next((n for n, text in enumerate(body) if HINT.match(text)), None):
+    marks = (n for n, text in enumerate(body) if HINT.match(text) or PLANTED.match(text))
+    if (misplaced := next(marks, None)) is not None:
         raise MarkError(
-            line + len(region) - len(body) + misplaced + 1, _("### HINT stands right below BEGIN SOLUTION")
+            line + len(region) - len(body) + misplaced + 1,
+            _("### HINT stands right below BEGIN SOLUTION, and ### PLANTED below that"),
         )
-    gap = Gap(line, begin["indent"], int(options["lines"]), " ".join(hints), tuple(body))
+    gap = Gap(line, begin["indent"], int(options["lines"]), " ".join(hints), tuple(body), tuple(planted))
+    if any(text.strip() == "pass" for text in planted) or planted == body:
+        raise MarkError(line, _("the planted lines must differ from the solution, and hold no 'pass'"))
     if not gap.code_lines:
         raise MarkError(line, _("the solution is empty"))
     # 'about 3 lines' is a promise to the student: within a quarter, and always within one line.
@@ -170,9 +197,11 @@ def translator(language: str) -> Callable[[str], str]:
 
 
 def stub(gap: Gap, language: str = "en") -> tuple[str, ...]:
-    """What stands in a student's notebook in place of the gap; it parses and does nothing."""
+    """What stands in a student's notebook in place of the gap: it parses, and does nothing or the wrong thing."""
     tr = translator(language)
     about = tr("(about 1 line)") if gap.lines == 1 else tr("(about {lines} lines)").format(lines=gap.lines)
+    if gap.planted:
+        about = tr("(mend these lines)")
     label = "# " + tr("Hint:") + " "
     hint = textwrap.wrap(
         label + gap.hint,
@@ -181,7 +210,8 @@ def stub(gap: Gap, language: str = "en") -> tuple[str, ...]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return tuple(gap.indent + line for line in (f"{STUB} {about}", *hint, "pass"))
+    head = tuple(gap.indent + line for line in (f"{STUB} {about}", *hint))
+    return (*head, *gap.planted, gap.indent + STUB_END) if gap.planted else (*head, f"{gap.indent}pass")
 
 
 def skeleton(source: str, language: str = "en") -> str:

@@ -150,7 +150,7 @@ def _outside_stubs(cell: NotebookNode, may_have_stubs: bool) -> list[str]:
             inside = True
             lines.append("<gap>")
         elif inside:
-            inside = line.strip() != "pass"
+            inside = line.strip() not in ("pass", gaps.STUB_END)
         else:
             lines.append(line)
     return lines
@@ -206,7 +206,7 @@ def _secret_and_shown(lab: MadeLab) -> tuple[list[str], str]:
                 case gaps.Given():
                     shown += piece.lines
                 case gaps.Gap():
-                    shown.append(piece.hint)
+                    shown += [piece.hint, *piece.planted]
                     secret += piece.body
                 case gaps.Hidden():
                     secret += piece.lines

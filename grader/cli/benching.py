@@ -14,11 +14,13 @@ from grader.catalog import Lab
 from grader.cli.judging import known, lab_of, working
 from grader.cli.making import ROOT
 from grader.cli.outputs import must_be_writable, write
-from grader.messages import _
+from grader.cli.tracing import sizes_of
+from grader.messages import _, progress
 from grader.verdict import Unusable
 
 if TYPE_CHECKING:
     from grader.capture import Capture
+    from grader.judge.bench import AskedShape
     from grader.verdict.bench import Bench
 
 CAPTURE = ".json"  # ends the name of a capture's file
@@ -35,7 +37,10 @@ def bench(
     lab: Annotated[list[str] | None, typer.Option(help="A lab, may be repeated.", show_default="all")] = None,
     shape: Annotated[
         list[str] | None,
-        typer.Option(help="A shape by its name, may be repeated.", show_default="those that are timed"),
+        typer.Option(
+            help="A shape by its name, or sizes: M=8192,N=8192,K=8192. May be repeated.",
+            show_default="those that are timed",
+        ),
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.5, help="Of timing for each work, at most.")] = 10.0,
     json: Annotated[Path | None, typer.Option(help="Write the figures here.", show_default=False)] = None,
@@ -61,7 +66,8 @@ def bench(
             raise Unusable(_("--from shows a measurement as it is: name no notebooks, labs or shapes with it."))
         measured = verdict.read(again)
     else:
-        measured = _measured(notebooks or [], lab or [], shape or [], seconds)
+        shapes = [sizes_of(one) for one in shape or []]
+        measured = _measured(notebooks or [], lab or [], shapes, seconds)
     report.show(measured, Console())
     if json is not None:
         write(json, verdict.to_json(measured) + "\n")
@@ -69,25 +75,30 @@ def bench(
     if plot is not None:
         roofline_plot.write(report.chart(measured), plot, "dark" if dark else "light")
         typer.echo(_("Wrote {path}.").format(path=plot))
-    raise typer.Exit(0 if measured.complete else 1)
+    raise typer.Exit(3 if measured.judge_failed else 0 if measured.complete else 1)
 
 
-def _measured(given: Sequence[Path], labs: Sequence[str], shapes: Sequence[str], seconds: float) -> "Bench":
+def _measured(
+    given: Sequence[Path], labs: Sequence[str], shapes: Sequence["AskedShape"], seconds: float
+) -> "Bench":
+    from grader.gpu.disposable import usual_jobs, waiting_threads
     from grader.judge import bench as judge
 
     card = judge.must_have_card()  # before anything is run
     source = ", ".join(path.name for path in given) or _("the labs' solutions")
-    with _labs(given, labs) as found, working(_("Measuring ...")):
-        works = []
-        for path, lab in found:
-            at = judge.chosen(lab, shapes)
-            works.append((at, _captured(path, at)))
+    every = [] if given or labs else judge.having(catalog.LABS, shapes)
+    with _labs(given, labs, every) as found, working(_("Measuring ...")):
+        wanted = [(path, judge.chosen(lab, shapes)) for path, lab in found]
+        progress.say(_("Taking the kernels out of {count} notebooks.").format(count=len(wanted)))
+        with waiting_threads(usual_jobs()) as pool:
+            captures = list(pool.map(lambda one: _captured(*one), wanted))
+        works = [(lab, capture) for (_path, lab), capture in zip(wanted, captures, strict=True)]
         return judge.run(works, card, source, seconds)
 
 
 @contextmanager
-def _labs(given: Sequence[Path], labs: Sequence[str]) -> Iterator[list[tuple[Path, Lab]]]:
-    """What is measured, with its labs; solutions are written out as notebooks meanwhile."""
+def _labs(given: Sequence[Path], labs: Sequence[str], every: Sequence[Lab]) -> Iterator[list[tuple[Path, Lab]]]:
+    """What is measured, with its labs (``every`` if none is named); solutions are notebooks meanwhile."""
     if given:
         if len(labs) > 1 or (labs and len(given) > 1):
             raise Unusable(_("With --lab, name one notebook: it says which lab that one is of."))
@@ -95,7 +106,7 @@ def _labs(given: Sequence[Path], labs: Sequence[str]) -> Iterator[list[tuple[Pat
         return
     from grader.classroom.reference import reference_notebook
 
-    wanted = [known(name) for name in labs] or list(catalog.LABS)
+    wanted = [known(name) for name in labs] or every
     with tempfile.TemporaryDirectory(prefix="tilelab-bench-") as folder:
         yield [(reference_notebook(ROOT, lab, Path(folder)), lab) for lab in wanted]
 

@@ -36,6 +36,8 @@ WRONG = {
     "lab04_fused_epilogue": ("z = acc[i, j] + bias_tile[j]", "z = acc[i, j] + bias_tile[i]"),
     "lab05_softmax": (" * T.exp(before[i] - top[i])", ""),
     "lab06_flash_attention": ("key <= query", "key < query"),
+    "lab07_autotuning": ("* stage + tile)", "* stage)"),
+    "lab08_introspection": ("T.reduce_absmax(x, top, dim=1, clear=False)", "T.reduce_absmax(x, top, dim=1)"),
 }
 
 #: A cell that a hostile student adds, by lab.
@@ -91,6 +93,34 @@ import torch
 attention = lambda B, H, S, D: torch.nn.functional.scaled_dot_product_attention
 causal_attention = lambda B, H, S, D: lambda Q, K, V: attention(B, H, S, D)(Q, K, V, is_causal=True)
 """,
+    "lab07_autotuning": """
+class Everything(list):
+    def __contains__(self, schedule):
+        return True
+
+    def __eq__(self, other):
+        return True
+
+kept = Everything([{}])
+configs = Everything([tuned | {"num_stages": number} for number in range(1000)])
+cache_answers = type("Always", (dict,), {"__getitem__": lambda self, name: 64})()
+projection = lambda M, N, K, **schedule: lambda X, W, R: torch.addmm(R, X, W)
+""",
+    "lab08_introspection": """
+import torch
+
+class Right(str):
+    def __eq__(self, other):
+        return True
+
+    __hash__ = str.__hash__
+
+scale_rows = lambda M, N: lambda X: X / X.abs().amax(1, keepdim=True)
+scores = lambda M, N, K: lambda A, B: "wgmma TMA load mbarrier mma ldmatrix cp.async" and A @ B.T
+standardise = lambda M, N: lambda X: torch.nn.functional.layer_norm(X, (N,))
+landmarks_sm_80 = {name: Right("mma") for name in landmarks_sm_80}
+landmarks_sm_90a = {name: Right("mma") for name in landmarks_sm_90a}
+""",
 }
 
 #: (points, of assessed) on the simulator for each kind of notebook, by lab. What is refused, or can't be judged,
@@ -103,6 +133,13 @@ EXPECTED = {
     "lab04_fused_epilogue": {"solution": (60, 60), "skeleton": (5, 60), "wrong": (5, 60), "hostile": (0, 100)},
     "lab05_softmax": {"solution": (80, 80), "skeleton": (10, 80), "wrong": (50, 80), "hostile": (0, 100)},
     "lab06_flash_attention": {"solution": (70, 70), "skeleton": (5, 100), "wrong": (40, 70), "hostile": (0, 100)},
+    "lab07_autotuning": {"solution": (80, 80), "skeleton": (0, 100), "wrong": (50, 80), "hostile": (0, 100)},
+    "lab08_introspection": {
+        "solution": (100, 100),
+        "skeleton": (5, 100),
+        "wrong": (70, 100),
+        "hostile": (0, 100),
+    },
 }
 
 

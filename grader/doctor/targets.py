@@ -2,6 +2,7 @@
 
 from grader.doctor.machine import Machine
 from grader.doctor.report import Finding, Status
+from grader.gpu import roofline
 from grader.gpu.derived import UNMEASURED
 from grader.gpu.hardware import judging_card
 from grader.messages import _
@@ -28,4 +29,6 @@ def targets(machine: Machine) -> Finding | None:
         )
         return Finding("targets", Status.NOTE, message.format(card=card.name))
     message = _("Targets for the {card}: {origins}.")
+    if roofline.of_driver(card.name) is None:
+        message += _(" Its peak is unknown: only what it was measured to reach tells an impossible speed.")
     return Finding("targets", Status.OK, message.format(card=card.name, origins="; ".join(known.origins)))

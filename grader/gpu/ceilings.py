@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import torch
 
 from grader.gpu.timing import Launch, Samples, interleave, median_interval
+from grader.messages.errors import first_line
 
 Medians = Callable[[Sequence[Launch]], list[float]]
 """Times launches in turns: the median of each, in milliseconds."""
@@ -176,7 +177,7 @@ def _refused(launch: Launch) -> str | None:
     except torch.OutOfMemoryError:
         raise
     except (RuntimeError, AttributeError) as error:
-        return (str(error).splitlines() or [type(error).__name__])[0][:200]
+        return first_line(error)[:200]
     return None
 
 

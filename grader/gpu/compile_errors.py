@@ -385,6 +385,15 @@ RULES = (
         _kind("pipelined"),
     ),
     _rule(
+        r"Downcast from tirx\.\w+ to ir\.IntImm failed",
+        _(
+            "TileLang needs a number when it compiles that is known only on the card. Most likely it is how often "
+            "a T.Pipelined loop runs which copies tiles at two places."
+        ),
+        _("For cards before Hopper, TileLang 0.1.15 can't pipeline such a loop: choose num_stages=1."),
+        _kind("pipelined"),
+    ),
+    _rule(
         r"Cannot find role for stmt: tirx\.(?P<op>\w+)",
         _(
             "TileLang can't divide this pipelined loop between copying and computing warps: it holds a {op} "
@@ -510,9 +519,19 @@ def _warning(text: str, kernel: nodes.Kernel) -> Explained:
         advice = _("An accumulator needs T.clear, a tile T.copy, before it is read.")
         return Explained(message, advice, lines, own_words)
     serial = re.search(r"T\.vectorized loop over `(\w+)` with extent (\d+) is lowered as a serial loop", text)
+    if serial and serial[1] not in names:  # a loop of TileLang's own making
+        message = _("A T.Parallel loop works element by element: TileLang found no way to take {count} at a time.")
+        advice = _(
+            "The kernel is right, and often no slower. This is seen where a loop names a value (z = …) and calls "
+            "a function without a vector form (T.fast_rcp)."
+        )
+        return Explained(message.format(count=serial[2]), advice, lines, own_words)
     if serial:
-        message = _("A T.vectorized loop of {count} became a plain loop: its elements don't lie side by side.")
-        advice = _("Vectors have 2, 4 or 8 neighbouring elements, aligned to their size; or use T.serial.")
+        message = _("A T.vectorized loop of {count} became a plain loop: TileLang found no vectors for it.")
+        advice = _(
+            "Vectors have 2, 4 or 8 neighbouring elements, aligned to their size, and no variable that each step "
+            "changes. Or use T.serial."
+        )
         return Explained(message.format(count=serial[2]), advice, _loop(kernel, names.get(serial[1])), own_words)
     return Explained(_("TileLang warns: {words}").format(words=own_words), "", lines, own_words, known=False)
 

@@ -63,7 +63,7 @@ def from_datasheets(measured: tuple[Target, ...] | None = None) -> tuple[TargetR
             raise ValueError(f"cards.toml has no {card}")
         for one in asked():
             peak, target = one.peak(datasheet), known.get(one.key)
-            if peak is not None and target is not None and not one.of_sweep:
+            if peak is not None and target is not None and target.peak is not None and not one.of_sweep:
                 rate = target.peer_rate / target.peak * peak
                 found.append(row(one, card, target.peer, rate, UNMEASURED))
     return tuple(found)

@@ -42,6 +42,11 @@ def waiting_threads(count: int) -> Iterator[ThreadPoolExecutor]:
     pool.shutdown()
 
 
+def usual_jobs() -> int:
+    """How many pieces of work are done at once: one uses a CPU or two, for capturing, compiling or simulating."""
+    return max(1, len(os.sched_getaffinity(0)) // 2)
+
+
 def last_words(console: BinaryIO, characters: int) -> str:
     """The end of what a process wrote to a file."""
     console.seek(max(0, console.seek(0, os.SEEK_END) - characters))

@@ -79,6 +79,35 @@ def landmarks(source: str) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
+@dataclass(frozen=True)
+class Place:
+    """A landmark in a source: the line (from 1), and the columns [start, end) of what gives it away (from 0)."""
+
+    name: str
+    line: int
+    start: int
+    end: int
+
+
+def places(source: str) -> tuple[Place, ...]:
+    """Where each landmark stands, from top to bottom. There are as many as ``landmarks`` counts."""
+    body = _body(source)
+    offset = len(source) - len(body)
+    found = []
+    for name, pattern in _PATTERNS.items():
+        for match in pattern.finditer(body):
+            start, end = match.start() + offset, match.end() + offset
+            line = source.count("\n", 0, start) + 1
+            begin = source.rfind("\n", 0, start) + 1
+            found.append(Place(name, line, start - begin, end - begin))
+    return tuple(sorted(found, key=lambda place: (place.line, place.start)))
+
+
+def definition(source: str) -> int:
+    """The line on which the kernel's definition begins (from 1): after the includes and its declaration."""
+    return source.count("\n", 0, len(source) - len(_body(source))) + 1
+
+
 def accesses(source: str) -> tuple[Access, ...]:
     """The reads and writes of global memory by threads, widest first. Those of the TMA are not here."""
     body = _body(source)

@@ -38,7 +38,10 @@ def default_folder() -> Path | None:
     own, general = os.environ.get("TILELAB_CACHE"), user_folders.caches()
     if own:
         return Path(own, "kernels")
-    return None if general is None else Path(general, "tilelab", "kernels")
+    if general is None:
+        _say_once(_("Compiled kernels are not kept: you have no home folder. TILELAB_CACHE may name another one."))
+        return None
+    return Path(general, "tilelab", "kernels")
 
 
 @dataclass(frozen=True)

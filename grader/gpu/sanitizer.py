@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 
 from grader.gpu import disposable
@@ -22,10 +23,8 @@ TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 PRINTED = 2_000  # reports in a log: a fault mostly has one for each thread
 
-_OPTIONS = {
-    # Beside global memory, tiles that a block reads before it has written them.
-    "initcheck": ("--initcheck-address-space", "all"),
-}
+#: Has initcheck look, beside global memory, at tiles that a block reads before it has written them.
+_TILES = "--initcheck-address-space"
 
 
 class Kind(StrEnum):
@@ -93,6 +92,15 @@ def _of_wheel() -> Iterable[str]:
             yield from (str(file.locate()) for file in files if file.name == "compute-sanitizer")
 
 
+@cache
+def sees_tiles(path: str) -> bool:
+    """Whether this sanitizer's initcheck can look at shared memory; older ones (2025.3, say) can't."""
+    done = subprocess.run(
+        [path, "--help"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60
+    )
+    return _TILES in done.stdout
+
+
 def run(
     path: str,
     tool: str,
@@ -107,7 +115,9 @@ def run(
     Programs that it starts in turn are not looked at.
     """
     options = ["--tool", tool, "--log-file", str(log), "--print-limit", str(PRINTED), "--show-backtrace", "device"]
-    options += ["--target-processes", "application-only", *_OPTIONS.get(tool, ())]
+    options += ["--target-processes", "application-only"]
+    if tool == "initcheck" and sees_tiles(path):
+        options += [_TILES, "all"]
     with log.with_suffix(".console").open("w+b") as console:
         process = subprocess.Popen(
             [path, *options, "--", *command],
@@ -133,6 +143,8 @@ _LINE = re.compile(r"^=========( *)(.*)$")
 _INVALID = re.compile(r"Invalid __(?P<space>\w+)__ (?P<access>read|write|atomic\w*) of size (?P<size>\d+) bytes")
 _UNREAD = re.compile(r"Uninitialized __(?P<space>\w+)__ memory read of size (?P<size>\d+) bytes")
 _HOST = re.compile(r"Uninitialized access .*on access by \w*[mM]em\w*|Host API uninitialized memory access")
+_HOST_ACCESS = "Host API memory access error"
+_UNREAD_BY_HOST = re.compile(r"Uninitialized access to .* on access by cuda")
 _RACE = re.compile(r"Race reported between (?P<access>\w+) access at")
 _BARRIER = re.compile(r"Barrier error detected")
 _ACCESS = re.compile(r"and (?P<access>\w+) access at")
@@ -202,7 +214,7 @@ def _report(tool: str, headline: str, details: list[str]) -> Report | None:
         return replace(
             base, kind=Kind.UNINITIALISED, space=match["space"], size=int(match["size"]), places=(place,)
         )
-    if _HOST.search(headline):
+    if _HOST.search(headline) or (headline.startswith(_HOST_ACCESS) and any(map(_UNREAD_BY_HOST.search, details))):
         return replace(base, kind=Kind.UNWRITTEN, space="global")
     if match := _RACE.search(headline):
         return _race(base, match["access"], headline, details)

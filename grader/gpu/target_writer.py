@@ -47,7 +47,11 @@ def merged(text: str, measured: Iterable[Ceilings], rows: Iterable[TargetRow]) -
 
 
 def write(path: Path, text: str) -> None:
-    """In one step: a reader sees the old file or the new one, and an interrupted writer leaves nothing."""
+    """In one step: a reader sees the old file or the new one, and an interrupted writer leaves nothing.
+
+    Of a symbolic link, the file that it points to is written.
+    """
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:

@@ -9,7 +9,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from math import inf
 from pathlib import Path
 
 from grader.gpu import roofline, target_file, user_folders
@@ -90,8 +89,8 @@ class Target:
     """A row: a lab's kernel at a shape on a card.
 
     ``peer`` is the best of the task's peers there, ``peer_rate`` its calibrated rate, which the measured ratio is
-    multiplied by; ``peak`` is the datasheet's rate, above which nothing can be true (infinite for a card that
-    ``cards.toml`` doesn't have); ``ceiling`` what the card was measured to reach with the same mix of reads and
+    multiplied by; ``peak`` is the datasheet's rate, above which nothing can be true (None: unknown, as of a card
+    that ``cards.toml`` lacks); ``ceiling`` what the card was measured to reach with the same mix of reads and
     writes, or the same product (None: not measured). All in ``unit``. ``sweep`` is the best of the judge's own
     sweep, for a lab that asks for shares of it. ``origin`` says where the row is from.
     """
@@ -103,7 +102,7 @@ class Target:
     unit: str
     peer: str
     peer_rate: float
-    peak: float
+    peak: float | None
     tiers: tuple[Tier, ...]
     origin: str
     ceiling: float | None = None
@@ -212,11 +211,10 @@ def _packaged() -> TargetFile:
 def _target(row: TargetRow, files: tuple[TargetFile, ...]) -> Target:
     (one,) = (one for one in asked() if one.key == (row.lab, row.kernel, row.shape))
     datasheet, measured = roofline.of_driver(row.card), _ceilings(row.card, files)
-    peak = None if datasheet is None else one.peak(datasheet)
     fields = dict(row) | {"tiers": tuple(Tier(tier.at, tier.share) for tier in row.tiers)}
     return Target(
         **fields,
-        peak=inf if peak is None else peak,
+        peak=None if datasheet is None else one.peak(datasheet),
         ceiling=None if measured is None else measured.of(one.ceiling),
     )
 

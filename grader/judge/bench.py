@@ -4,6 +4,7 @@ Kernels are admitted and compiled as for a judgement; each is then timed in a di
 that one which breaks costs only its own figure.
 """
 
+import contextlib
 import importlib.metadata
 import platform
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from grader.capture.format import Capture
 from grader.catalog import Group, Kernel, Lab, Shape, at_defaults
 from grader.gpu import compiler, hardware, roofs, unfit
 from grader.gpu.architectures import architecture
+from grader.gpu.disposable import waiting_threads
 from grader.gpu.hardware import Card
 from grader.gpu.state import State
 from grader.judge import on_card, tasks
@@ -27,8 +29,12 @@ from grader.verdict import Finding, JudgeFailed, Unusable
 from grader.verdict.bench import Bench, CardState, Estimate, Measurement, Peer, Row, Speed, Trouble
 
 SECONDS = 10.0  # of timing for each work, at most
+AT_ONCE = 2  # processes: one starts while the other has the card, whose lock lets in one at a time
 SEED = "bench"
 MODULE = "grader.judge.bench_worker"
+
+AskedShape = str | Mapping[str, int]
+"""A shape of a lab by its name, or sizes of one's own: all that a kernel has, each from 1 on."""
 
 
 @dataclass(frozen=True)
@@ -50,25 +56,55 @@ def must_have_card() -> Card:
     return unfit.needed(_("There is no GPU here that could measure."))
 
 
-def chosen(lab: Lab, shapes: Sequence[str]) -> Lab:
-    """The lab with the shapes of those names and nothing else; without names, with those that are timed.
+def chosen(lab: Lab, shapes: Sequence[AskedShape]) -> Lab:
+    """The lab with the shapes that are asked for and nothing else; if none is, with those that are timed.
 
     Kernels that have none of them are left out. Raises Unusable if no kernel is left.
     """
-
-    def wanted(kernel: Kernel) -> tuple[Shape, ...]:
-        if not shapes:
-            return kernel.group(Group.TIMED)
-        return tuple(shape for shape in kernel.shapes if shape.name in shapes)
-
-    found = [(at_defaults(kernel), wanted(kernel)) for kernel in lab.kernels]
+    found = [(at_defaults(kernel), _wanted(kernel, shapes)) for kernel in lab.kernels]
     kernels = tuple(replace(kernel, shapes=shapes) for kernel, shapes in found if shapes)
     if not kernels:
         known = ", ".join(f"'{shape.name}'" for kernel in lab.kernels for shape in kernel.shapes)
         raise Unusable(
-            _("{lab} has no shape of that name. Its shapes are: {known}.").format(lab=lab.id, known=known)
+            _("{lab} has no shape {asked}. Its shapes are: {known}.").format(
+                lab=lab.id, asked=_told_shapes(shapes), known=known
+            )
         )
     return replace(lab, kernels=kernels)
+
+
+def having(labs: Sequence[Lab], shapes: Sequence[AskedShape]) -> list[Lab]:
+    """The labs that have a shape that is asked for; if none is, one that is timed. Raises Unusable if none has."""
+    found = [lab for lab in labs if any(_wanted(kernel, shapes) for kernel in lab.kernels)]
+    if not found:
+        raise Unusable(
+            _("No lab has a shape {asked}. Name a lab, too, and its shapes are told.").format(
+                asked=_told_shapes(shapes)
+            )
+        )
+    return found
+
+
+def _wanted(kernel: Kernel, shapes: Sequence[AskedShape]) -> tuple[Shape, ...]:
+    if not shapes:
+        return kernel.group(Group.TIMED)
+    named = [shape for shape in kernel.shapes if shape.name in shapes]
+    own = [
+        Shape(_named(asked), dict(asked), Group.TIMED)
+        for asked in shapes
+        if not isinstance(asked, str)
+        and set(asked) == set(kernel.shapes[0].sizes)
+        and all(size >= 1 for size in asked.values())
+    ]
+    return (*named, *own)
+
+
+def _named(asked: AskedShape) -> str:
+    return asked if isinstance(asked, str) else ",".join(f"{name}={size}" for name, size in asked.items())
+
+
+def _told_shapes(shapes: Sequence[AskedShape]) -> str:
+    return _(" or ").join(f"'{_named(shape)}'" for shape in shapes)
 
 
 def run(works: Sequence[tuple[Lab, Capture]], card: Card, source: str, seconds: float = SECONDS) -> Bench:
@@ -83,9 +119,10 @@ def run(works: Sequence[tuple[Lab, Capture]], card: Card, source: str, seconds: 
             jobs.append(job)
             admitted[job.key] = found
     libraries = _compile(jobs, admitted, card, rows)
-    for job in jobs:
-        if job.key in libraries:
-            rows[job.key] = _measure(job, libraries[job.key], card, seconds)
+    compiled = [job for job in jobs if job.key in libraries]
+    with waiting_threads(AT_ONCE) as pool:
+        measured = pool.map(lambda job: _measured_or_ours(job, libraries[job.key], card, seconds), compiled)
+        rows |= {job.key: row for job, row in zip(compiled, measured, strict=True)}
     needed = [tasks.find(row.lab, row.kernel).ceiling for row in rows.values()]
     return Bench(
         card.name,
@@ -142,6 +179,15 @@ def _row(job: _Job, trouble: Trouble | None, finding: Finding | Admitted | None,
         trouble=trouble,
         finding=finding if isinstance(finding, Finding) else None,
     )
+
+
+def _measured_or_ours(job: _Job, library: str, card: Card, seconds: float) -> Row:
+    """A fault of ours costs the row that it is met in: those that are finished took minutes of a card's time."""
+    try:
+        return _measure(job, library, card, seconds)
+    except JudgeFailed as error:
+        message = _("The measurement itself failed. That is our fault. Please report this:")
+        return _row(job, Trouble.OURS, Finding(message, evidence=tuple(str(error).splitlines()[-15:])))
 
 
 def _measure(job: _Job, library: str, card: Card, seconds: float) -> Row:
@@ -240,7 +286,8 @@ def versions() -> dict[str, str]:
     gpu = hardware.look()
     found = {"python": platform.python_version()}
     for package in ("torch", "tilelang"):
-        found[package] = importlib.metadata.version(package)
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # it may lie on a path, uninstalled
+            found[package] = importlib.metadata.version(package)
     if gpu.driver is not None and gpu.driver.version:
         found["driver"] = gpu.driver.version
     if gpu.compiler is not None and gpu.compiler.version is not None:

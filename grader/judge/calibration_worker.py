@@ -23,6 +23,7 @@ from grader.judge.task import Task
 from grader.judge.workbench import GIB, Guarded, Workbench, fitting_sets, no_room, output_of
 from grader.judge.worker_process import Report, receive
 from grader.messages import _
+from grader.messages.errors import first_line
 
 CEILING = 60.0  # seconds that one ceiling may take
 WORK = 240.0  # seconds that the peers of one work may take: they compile
@@ -90,10 +91,7 @@ def measure_peers(task: Task, kernel: Kernel, shape: Shape, device: str = "cuda"
         try:
             calls[peer.name] = prepared(peer, task, bench, place)
         except (Missing, torch.OutOfMemoryError) as error:
-            rows[peer.name] = {
-                "peer": peer.name,
-                "why_not": (str(error).splitlines() or [type(error).__name__])[0],
-            }
+            rows[peer.name] = {"peer": peer.name, "why_not": first_line(error)}
     torch.cuda.empty_cache()
     disturbed = 0.0
     if calls:
@@ -136,7 +134,7 @@ def measure_sweep(
             try:
                 kernels[number] = right(load(Path(entry["library"])), bench)
             except (Missing, RuntimeError, TypeError) as error:
-                rows[number]["why_not"] = (str(error).splitlines() or [type(error).__name__])[0]
+                rows[number]["why_not"] = first_line(error)
     if not kernels:
         return {"rows": rows, "disturbed": 0.0}
     samples = interleave(

@@ -75,15 +75,18 @@ def _admitted(capture: Capture, kernel: Kernel, shape: Shape, locate: Locate) ->
 
 
 def compile_all(
-    candidates: Sequence[Candidate], architectures: Sequence[str], locate: Locate
+    candidates: Sequence[Candidate], architectures: Sequence[str], locate: Locate, *, machine_code: bool = True
 ) -> tuple[Compilation, ...]:
-    """Every candidate for every architecture; TileLang lowers all in one process, nvcc compiles what comes out."""
+    """Every candidate for every architecture; TileLang lowers all in one process, nvcc compiles what comes out.
+
+    Without ``machine_code``, nvcc is left alone: the CUDA source is all that is asked for.
+    """
     wanted = [(candidate, arch) for candidate in candidates for arch in architectures]
     jobs = [Job(candidate.json, arch, candidate.options) for candidate, arch in wanted]
     return tuple(
         _refused(candidate, result, locate)
         if isinstance(result, NotLowered)
-        else _compiled(candidate, result, locate)
+        else _compiled(candidate, result, locate, machine_code)
         for (candidate, _arch), result in zip(wanted, lower_all(jobs), strict=True)
     )
 
@@ -105,10 +108,10 @@ def _finding(explained: Explained, locate: Locate) -> Finding:
     return Finding(explained.message, explained.advice, places[0] if places else None, tuple(evidence))
 
 
-def _compiled(candidate: Candidate, lowered: Lowered, locate: Locate) -> Compilation:
+def _compiled(candidate: Candidate, lowered: Lowered, locate: Locate, machine_code: bool) -> Compilation:
     arch = ARCHITECTURES[lowered.arch]
     fast_math = bool(candidate.options.get("tl.enable_fast_math", False))
-    found = compile_source(lowered.source, lowered.arch, fast_math=fast_math)
+    found = compile_source(lowered.source, lowered.arch, fast_math=fast_math) if machine_code else None
     names = {name: getattr(node, "name", name) for name, node in ir.written_names(candidate.kernel).items()}
     marks = landmarks(lowered.source)
     findings = [

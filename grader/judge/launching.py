@@ -1,6 +1,8 @@
 """Launches a kernel in a worker on the card, within a limit, and reports what is wrong with it."""
 
 import dataclasses
+import math
+import re
 from collections.abc import Callable
 
 import torch
@@ -88,4 +90,21 @@ def refusal(error: Exception) -> Finding:
             _("What T.alloc_local and fragments hold is needed for every thread at once: make them smaller."),
             evidence=(words[:300],),
         )
+    asked = re.search(r"dynamic shared memory size to (\d+)", words)
+    if asked:
+        return Finding(
+            _("A block needs {needs:.0f} KiB of shared memory; on this card it can have {has:.0f} KiB.").format(
+                needs=math.ceil(int(asked[1]) / 1024), has=_most_shared() / 1024
+            ),
+            _(
+                "Lower num_stages first: each stage has tiles of its own. Then block_M, block_N or block_K. They "
+                "stand in the first line of the kernel's function."
+            ),
+            evidence=(words[:300],),
+        )
     return Finding(_("The kernel can't be launched: {why}").format(why=words[:300]))
+
+
+def _most_shared() -> int:
+    """Bytes of shared memory that a block may have on this card."""
+    return torch.cuda.get_device_properties().shared_memory_per_block_optin

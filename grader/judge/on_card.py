@@ -95,17 +95,19 @@ def launch(
     card: Card,
     asked: Asked,
     locate: Locate,
+    *,
+    cached: bool = True,
 ) -> Session:
     """Compiles, runs and times a kernel at the shapes that were admitted.
 
     ``asked`` has the targets of the timed shapes (for none, there is none for this card): which peer is timed
-    beside it, and when to measure again.
+    beside it, and when to measure again. ``cached``: may the compiled kernel come from the user's cache?
     """
     shapes = [shape for shape in lab.kernel(task.kernel).shapes if shape.name in admitted]
     session = Session()
     # The worker imports torch while the kernel is compiled; it has no card yet.
     with start_worker(card) as worker:
-        libraries = _compile(task, shapes, admitted, card, locate, session)
+        libraries = _compile(task, shapes, admitted, card, locate, session, cached)
         if not libraries:
             return session
         job = _job(lab, task, shapes, libraries, seed, card, asked)
@@ -133,6 +135,7 @@ def _compile(
     card: Card,
     locate: Locate,
     session: Session,
+    cached: bool,
 ) -> dict[str, str]:
     """The libraries by shape; what can't be compiled becomes a problem of its shape."""
     arch = architecture(card.capability)
@@ -142,7 +145,7 @@ def _compile(
     }
     progress.say(_("Compiling {kernel} at {count} shapes.").format(kernel=task.kernel, count=len(sources)))
     libraries = {}
-    for name, built in compiler.build_all(sources):
+    for name, built in compiler.build_all(sources, cache=... if cached else None):
         if isinstance(built, compiler.Built):
             libraries[name] = str(built.library)
         else:

@@ -9,6 +9,8 @@ from functools import cache
 
 import torch
 
+from grader.messages.errors import first_line
+
 Tensors = tuple[torch.Tensor, ...]
 
 
@@ -85,5 +87,5 @@ def _warm(launch: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
     except torch.cuda.OutOfMemoryError:
         raise
     except (RuntimeError, ImportError) as error:
-        raise Missing((str(error).splitlines() or [type(error).__name__])[0]) from error
+        raise Missing(first_line(error)) from error
     return launch

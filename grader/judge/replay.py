@@ -1,5 +1,6 @@
 """Runs a kernel on the simulator once more, for people to look at: what one of its blocks does, what it moves."""
 
+import re
 from dataclasses import replace
 
 import torch
@@ -12,11 +13,16 @@ from grader.judge.comparison import poison
 from grader.judge.simulated import explain
 from grader.judge.task import Tensors
 from grader.messages import _
+from grader.simulator.printing import Printed as SimulatorsPrinted
 from grader.verdict import Finding, Location, Unusable
+from grader.verdict.printout import Printed
 from grader.verdict.trace import BlockTrace
 from grader.verdict.traffic import Traffic
 
 BUDGET = simulator.Budget(steps=500_000, seconds=30.0, bytes=1 << 29)
+#: Every block is counted, for no two need do the same. Lab 02's product of 4096×4096 matrices takes two CPU cores
+#: 30 s, most of it for moving and converting tiles.
+COUNTING = replace(BUDGET, seconds=180.0)
 
 
 def record(
@@ -60,7 +66,31 @@ def count(
 
     Raises Unusable if the simulator can't run the kernel to its end.
     """
-    return _run(admitted, inputs, dtype, shape, capture, None).traffic
+    return _run(admitted, inputs, dtype, shape, capture, None, COUNTING).traffic
+
+
+def printout(
+    admitted: Admitted,
+    inputs: Tensors,
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    capture: Capture,
+) -> tuple[tuple[Printed, ...], int]:
+    """What the kernel's T.print statements print, block by block, and how many values more than are kept.
+
+    Raises Unusable if the simulator can't run the kernel to its end.
+    """
+    run = _run(admitted, inputs, dtype, shape, capture, None)
+    printed = (Printed(p.block, _locate(p.line, capture), _what(p), p.values) for p in run.prints)
+    return tuple(sorted(printed, key=lambda row: row.block[::-1])), run.prints_left_out
+
+
+def _what(printed: SimulatorsPrinted) -> str:
+    """The message that the student gave, or TileLang's own, without its frame: "buffer<top, float32>"."""
+    own = re.fullmatch(r"(?:expr|buffer)<(.*)>", printed.message)
+    if own is None:
+        return f"{printed.message} {printed.name}".strip() if printed.name else printed.message
+    return printed.name or own[1]
 
 
 def _run(
@@ -70,12 +100,13 @@ def _run(
     shape: tuple[int, ...],
     capture: Capture,
     recorder: simulator.Recorder | None,
+    budget: simulator.Budget = BUDGET,
 ) -> simulator.Run:
     output = torch.empty(shape, dtype=dtype)
     poison(output)
     tensors, outputs = (*inputs, output), (len(inputs),)
     try:
-        return simulator.run(admitted.kernel, tensors, budget=BUDGET, outputs=outputs, record=recorder)
+        return simulator.run(admitted.kernel, tensors, budget=budget, outputs=outputs, record=recorder)
     except simulator.Unsupported as error:
         message = _("The simulator can't run '{what}'.").format(what=error.what)
         raise Unusable(Finding(message, where=_locate(error.line, capture))) from None

@@ -18,7 +18,7 @@ from grader.capture.format import Capture
 from grader.catalog import Group, Kernel, Lab, Shape, at_schedules
 from grader.gpu import compiler, lock, sanitizer, toolchain, unfit
 from grader.gpu.architectures import ARCHITECTURES, architecture
-from grader.gpu.disposable import waiting_threads
+from grader.gpu.disposable import usual_jobs, waiting_threads
 from grader.gpu.generated import Generated
 from grader.gpu.hardware import Card
 from grader.gpu.lowering import Job, Lowered, lower_all
@@ -31,7 +31,7 @@ from grader.verdict import Finding, JudgeFailed, Unavailable, Unusable
 from grader.verdict.sanitized import Sanitized, ToolRun
 
 SECONDS = 180.0  # for a tool at a shape: the sanitizer makes a kernel up to some hundred times slower
-AT_ONCE = 4  # tools that run at the same time: they spend most of it in starting
+AT_ONCE = min(8, 2 * usual_jobs())  # tools that run at the same time: they spend most of it in starting
 
 LINE_MARKS = {"tl.emit_line_directives": True}
 
@@ -144,12 +144,13 @@ class _Kernel:
         logs = {(name, tool): sanitizer.parse(seen.log, tool) for (name, tool), seen in watched.items()}
         for run, log in logs.items():
             _must_be_whole(run, log, watched[run])
+        logs = _without_consequences(logs)
         sources = self._sources(admitted, [name for (name, _tool), log in logs.items() if log.reports])
         tools = []
         for tool in TOOLS:
             of_tool = {name: log for (name, which), log in logs.items() if which == tool}
             findings = [*self._findings(of_tool, sources), *self._late(tool, of_tool)]
-            tools.append(ToolRun(tool, about(tool), tuple(findings)))
+            tools.append(ToolRun(tool, about(tool, sanitizer.sees_tiles(self.path)), tuple(findings)))
         return Sanitized(self.lab.id, self.kernel.name, tuple(map(str, shapes)), tuple(tools))
 
     def _admitted(self, shape: Shape) -> Admitted:
@@ -175,8 +176,7 @@ class _Kernel:
         """Each fault once, with the shapes where it was seen."""
         seen: dict[object, tuple[Finding, list[str]]] = {}
         for name, log in logs.items():
-            own = [report for report in log.reports if report.kind is not Kind.OTHER]
-            for report in own or log.reports:  # the others tell what follows from these: a call of CUDA's failed
+            for report in log.reports:
                 finding = finding_of(report, sources.get(name), self.submission.locate)
                 key = (report.kind, report.space, finding.where, finding.advice)
                 seen.setdefault(key, (finding, []))[1].append(str(self.kernel.shape(name)))
@@ -192,6 +192,22 @@ class _Kernel:
             yield Finding(
                 text.format(tool=tool, seconds=SECONDS), _("Look for a loop that never ends."), evidence=(at,)
             )
+
+
+def _without_consequences(logs: Mapping[tuple[str, str], Log]) -> dict[tuple[str, str], Log]:
+    """Logs without what follows from a fault at the same shape: a failed call of CUDA's, a program that gave up.
+
+    A kernel that ends the program does so under every tool, also under those that have nothing to say of it.
+    """
+    explained = {
+        name for (name, _tool), log in logs.items() if any(report.kind is not Kind.OTHER for report in log.reports)
+    }
+    return {
+        (name, tool): replace(
+            log, reports=tuple(r for r in log.reports if r.kind is not Kind.OTHER or name not in explained)
+        )
+        for (name, tool), log in logs.items()
+    }
 
 
 def _must_be_whole(run: tuple[str, str], log: Log, seen: Watched) -> None:

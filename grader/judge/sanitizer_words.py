@@ -11,8 +11,10 @@ from grader.verdict import Finding, Location
 Locate = Callable[[Line | None], Location | None]
 
 
-def about(tool: str) -> str:
-    """What a tool looks for."""
+def about(tool: str, tiles: bool = True) -> str:
+    """What a tool looks for; ``tiles`` says whether initcheck knows of shared memory."""
+    if tool == "initcheck" and not tiles:
+        return _("reads of what nothing has written, in global memory alone: this version does not look at tiles")
     return {
         "memcheck": _("accesses outside of a tensor or tile, or misaligned"),
         "racecheck": _("threads of a block that touch one element of a shared tile at once"),

@@ -20,6 +20,9 @@ QUIET_IF_OPEN = 0.015
 BETWEEN_RUNS = 0.002
 #: A measured ceiling is itself a measurement: what is above it by less than this is possible.
 CEILING_MARGIN = 1.03
+#: Of a matrix product's ceiling, on a card whose peak is unknown. A kernel may well beat the library, but not by
+#: this much: on the cards that we know, libraries reach more than half of the peak.
+PRODUCT_MARGIN = 2.0
 
 
 def figures_of(
@@ -103,9 +106,11 @@ def decide(figures: Figures, target: Target, disturbed: tuple[str, ...] = (), tr
 def _impossible(figures: Figures, target: Target) -> Finding | None:
     """Why no card of this kind can have done the work in that time."""
     text = _("{figure} {unit} is more than the card can do ({peak} by {source}): the work was not done.")
-    limits = [(target.peak, 1.0, _("its datasheet"))]
+    limits = [] if target.peak is None else [(target.peak, 1.0, _("its datasheet"))]
     if target.ceiling is not None and target.unit == "GB/s":
         limits.append((target.ceiling, CEILING_MARGIN, _("measurement")))
+    elif target.ceiling is not None and target.peak is None:
+        limits.append((target.ceiling * PRODUCT_MARGIN, 1.0, _("twice what libraries were measured to reach")))
     for limit, margin, source in limits:
         if figures.achieved > limit * margin:
             words = text.format(figure=rate(figures.achieved), unit=figures.unit, peak=rate(limit), source=source)

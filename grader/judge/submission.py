@@ -11,6 +11,7 @@ from grader.capture.format import Capture, Trace, TraceError
 from grader.catalog import Group, Kernel, Lab, Role, Shape, values
 from grader.gpu import roofline, targets
 from grader.gpu.hardware import Card
+from grader.gpu.lowering import Job, Lowered, NotLowered, lower_all
 from grader.ir.nodes import Line
 from grader.ir.structure import difference
 from grader.judge import on_card, replay, sampled, seeds, simulated, tasks
@@ -20,6 +21,7 @@ from grader.judge.outcome import Broke, Ran
 from grader.judge.task import Task, Tensors
 from grader.messages import _
 from grader.verdict import Assessment, Finding, JudgeFailed, Location, Outcome, Unusable
+from grader.verdict.printout import Printout
 from grader.verdict.trace import BlockTrace
 from grader.verdict.traffic import Counted
 
@@ -55,6 +57,7 @@ class Submission:
         self._compared: dict[tuple[str, str, bool], Finding | Broke | None] = {}  # on the simulator, or not
         self._slow: dict[str, Shape] = {}  # by kernel, where the simulator first spent its time on it in vain
         self._on_card: dict[str, on_card.Session] = {}
+        self._lowered: dict[tuple[str, str, tuple[str, ...]], tuple[Lowered | NotLowered, ...]] = {}
 
     # The questions
 
@@ -233,6 +236,32 @@ class Submission:
         traffic = replay.count(found, inputs, *_output(kernel, shape), self.capture)
         return Counted(self.lab.id, name, str(shape), traffic, roofline.bounds(traffic, cards))
 
+    def printout(self, name: str, shape: Shape) -> Printout:
+        """What the kernel's T.print statements print at ``shape``, on the simulator. Raises Unusable."""
+        found = self._admit(name, shape)
+        if isinstance(found, Finding):
+            raise Unusable(found)
+        task, kernel = tasks.find(self.lab.id, name), self.lab.kernel(name)
+        inputs = self._inputs(task, task.families[0], shape)
+        printed, left_out = replay.printout(found, inputs, *_output(kernel, shape), self.capture)
+        return Printout(name, str(shape), printed, left_out)
+
+    def lowered(
+        self, name: str, shape: Shape, architectures: tuple[str, ...]
+    ) -> tuple[Lowered | NotLowered, ...] | Finding:
+        """What TileLang's compiler makes of the kernel for each architecture; a Finding if it may not be run.
+
+        Raises JudgeFailed if the compiler's process can't start.
+        """
+        found = self._admit(name, shape)
+        if isinstance(found, Finding):
+            return found
+        key = (name, shape.name, architectures)
+        if key not in self._lowered:
+            jobs = [Job(found.json, arch, found.options) for arch in architectures]
+            self._lowered[key] = tuple(lower_all(jobs))
+        return self._lowered[key]
+
     def admitted(self, name: str, shape: Shape) -> Admitted | Finding:
         """The kernel as it may be run at ``shape``, or why it may not."""
         return self._admit(name, shape)
@@ -349,8 +378,10 @@ class Submission:
             task, kernel = tasks.find(self.lab.id, name), self.lab.kernel(name)
             admitted = {shape.name: self._admit(name, shape) for shape in kernel.shapes}
             usable = {shape: found for shape, found in admitted.items() if isinstance(found, Admitted)}
+            # Without bubblewrap, the notebook could have written to the cache: what lies there is loaded.
+            cached = self.capture.sandbox != "process"
             self._on_card[name] = on_card.launch(
-                self.lab, task, usable, self.seed, self.card, self._targets(name), self.locate
+                self.lab, task, usable, self.seed, self.card, self._targets(name), self.locate, cached=cached
             )
         return self._on_card[name]
 

@@ -18,7 +18,7 @@ from grader.catalog import Group, Kernel, Lab, Shape, at_defaults
 from grader.gpu import compiler
 from grader.gpu.architectures import architecture
 from grader.gpu.hardware import Card
-from grader.judge import lab03_schedules
+from grader.judge import lab03_schedules, lab07_autotuning
 from grader.messages import _, progress
 from grader.verdict import JudgeFailed, Unusable
 
@@ -41,7 +41,10 @@ class Sweep:
         return private.KERNELS[self.lab]
 
 
-SWEEPS = (Sweep("lab03_schedules", "scheduled_matmul", lab03_schedules.SWEEP),)
+SWEEPS = (
+    Sweep("lab03_schedules", "scheduled_matmul", lab03_schedules.SWEEP),
+    Sweep("lab07_autotuning", "projection", lab07_autotuning.SWEEP),
+)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from grader.judge.lab03_schedules import SCHEDULED_MATMUL
 from grader.judge.lab04_fused_epilogue import GEMM_BIAS_GELU
 from grader.judge.lab05_softmax import ONLINE_SOFTMAX, SOFTMAX
 from grader.judge.lab06_flash_attention import ATTENTION, CAUSAL_ATTENTION
+from grader.judge.lab07_autotuning import PROJECTION
+from grader.judge.lab08_introspection import SCALE_ROWS, SCORES, STANDARDISE
 from grader.judge.task import Task
 
 TASKS: dict[str, tuple[Task, ...]] = {
@@ -17,6 +19,8 @@ TASKS: dict[str, tuple[Task, ...]] = {
     "lab04_fused_epilogue": (GEMM_BIAS_GELU,),
     "lab05_softmax": (SOFTMAX, ONLINE_SOFTMAX),
     "lab06_flash_attention": (ATTENTION, CAUSAL_ATTENTION),
+    "lab07_autotuning": (PROJECTION,),
+    "lab08_introspection": (SCALE_ROWS, SCORES, STANDARDISE),
 }
 
 

@@ -74,6 +74,38 @@ def _divisor(weights: torch.Tensor, each: torch.Tensor) -> torch.Tensor:
     return total
 
 
+def quotient(exact: torch.Tensor) -> torch.Tensor:
+    """The bound on a quotient of two exact numbers in fp32, also by way of the reciprocal (rounded once more)."""
+    return rounded(exact, _FUNCTION * exact.abs() + _FLUSHED, torch.float32)
+
+
+def standardised(x: torch.Tensor, epsilon: float) -> torch.Tensor:
+    """The bound on (x − m) / √(v + ε) in fp32: mean m and variance v of each row of an exact float64 ``x``.
+
+    The mean is off by at most d: its sum's bound, and a division. Then each difference is off by e = d + u(|x − m|
+    + d), its square by 2|x − m| e + e² and a rounding, and v by the mean of these, the bound of its own sum, and a
+    division. An error of v + ε by a fraction r makes one of 1/√(1 − r) − 1 in the root's reciprocal.
+    """
+    terms = x.shape[-1]
+    mean = x.mean(-1, keepdim=True)
+    off = accumulated(x.abs().sum(-1, keepdim=True), terms) / terms
+    off = off + _FUNCTION * (mean.abs() + off)
+    centred = (x - mean).abs()
+    each = off + _U * (centred + off)
+    largest = (centred + each) ** 2
+    squares = (2 * centred * each + each**2 + _U * largest).mean(-1, keepdim=True)
+    variance = (centred**2).mean(-1, keepdim=True)
+    spread = squares + accumulated(largest.mean(-1, keepdim=True), terms)
+    spread = spread + (_FUNCTION + _U) * (variance + epsilon + spread)
+    fraction = spread / (variance + epsilon)
+    if not (fraction < 1).all():
+        raise ValueError("rows whose variance fp32 knows nothing of")
+    root = 1 / (variance + epsilon).sqrt()
+    # A root and a division, or a reciprocal root and a product.
+    factor = (1 - fraction).rsqrt() * (1 + _FUNCTION) ** 2
+    return rounded(centred * root, root * (centred * (factor - 1) + each * factor) + _FLUSHED, torch.float32)
+
+
 def softmax(scores: torch.Tensor, dtype: torch.dtype, tile: int = _TILE) -> torch.Tensor:
     """The bound on softmax over the last dimension of exact float64 ``scores``, in fp32, rounded to ``dtype``.
 

@@ -1,23 +1,22 @@
 """What ``tilelab bench`` measured, as a table: in the terminal, as plain lines, and in a notebook."""
 
-import io
 from collections.abc import Iterator, Sequence
 from html import escape
 
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from grader.messages import _
+from grader.messages.numbers import rate
 from grader.report.text import describe, printable
-from grader.verdict.bench import Bench, Measurement, Row, Speed, Trouble
+from grader.verdict.bench import Bench, Estimate, Measurement, Row, Speed, Trouble
 from grader.verdict.chart import Chart, Point, Role, Work
 
 Cells = tuple[str, ...]
 
 
 def show(bench: Bench, console: Console) -> None:
-    """A table with lines on a terminal, aligned plain lines elsewhere."""
+    """The same lines everywhere, with colour on a terminal; names are never broken within a word."""
     if console.is_terminal:
         console.print(render(bench))
     else:
@@ -25,34 +24,40 @@ def show(bench: Bench, console: Console) -> None:
 
 
 def render(bench: Bench) -> RenderableType:
-    table = Table(title=Text(title(bench)), title_justify="left")
-    head = _head()
-    for number, column in enumerate(head):
-        table.add_column(column, justify="left" if number < 2 else "right", overflow="fold")
-    for row in bench.rows:
-        for number, cells in enumerate(_rows(row)):
-            style = "red" if row.trouble is not None else "bold" if number == 0 else ""
-            table.add_row(*(Text(printable(cell), style=style) for cell in cells))
-        table.add_section()
-    return Group(table, *(Text(printable(line)) for line in words(bench)))
+    table = (Text(line, style=style) for line, style in _lines(bench))
+    return Group(Text(title(bench)), *table, *(Text(printable(line)) for line in words(bench)))
 
 
 def plain(bench: Bench) -> str:
     """Aligned lines: they can be read, searched and compared."""
-    rows = [_head(), *(cells for row in bench.rows for cells in _rows(row))]
-    rows = [tuple(printable(cell).replace("\n", " ") for cell in cells) for cells in rows]
-    widths = [max(len(cells[column]) for cells in rows) for column in range(len(rows[0]))]
-    out = io.StringIO()
-    print(title(bench), file=out)
-    for cells in rows:
-        aligned = (
-            cell.ljust(width) if column < 2 else cell.rjust(width)
+    said = [title(bench), *(line for line, _style in _lines(bench)), *map(printable, words(bench))]
+    return "\n".join(said) + "\n"
+
+
+def _lines(bench: Bench) -> Iterator[tuple[str, str]]:
+    """The table's lines, each with its style: the head, then each work's name and its launches."""
+    head = _head()
+    rows = [(row, [tuple(map(_flat, cells)) for cells in _rows(row)]) for row in bench.rows]
+    of_all = [head, *(cells for _row, launches in rows for cells in launches)]
+    widths = [max(len(cells[column]) for cells in of_all) for column in range(len(head))]
+
+    def aligned(cells: Cells) -> str:
+        first, *others = (
+            cell.rjust(width) if column else cell.ljust(width)
             for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
         )
-        print("  ".join(aligned).rstrip(), file=out)
-    for line in words(bench):
-        print(printable(line), file=out)
-    return out.getvalue()
+        return "  ".join(["  " + first, *others]).rstrip()
+
+    yield aligned(head), ""
+    for row, launches in rows:
+        style = "red" if row.trouble is not None else ""
+        yield _flat(_work(row)), f"bold {style}".rstrip()
+        for cells in launches:
+            yield aligned(cells), style
+
+
+def _flat(text: str) -> str:
+    return printable(text).replace("\n", " ")
 
 
 _STYLE = """
@@ -63,8 +68,7 @@ _STYLE = """
   border-bottom: 1px solid var(--jp-border-color2, #bbb); font-variant-numeric: tabular-nums;
   white-space: nowrap; }
 .tilelab-bench .said { white-space: pre-wrap; }
-.tilelab-bench td:nth-child(-n+2), .tilelab-bench th:nth-child(-n+2) { text-align: left !important; }
-.tilelab-bench tr.kernel { font-weight: 600; }
+.tilelab-bench td:first-child, .tilelab-bench th:first-child { text-align: left !important; }
 </style>
 """
 
@@ -74,9 +78,9 @@ def page(bench: Bench) -> str:
     head = "".join(f'<th scope="col">{escape(column)}</th>' for column in _head())
     body = ""
     for row in bench.rows:
-        for number, cells in enumerate(_rows(row)):
-            kind = "" if number else ' class="kernel"'
-            body += f"<tr{kind}>" + "".join(f"<td>{escape(printable(cell))}</td>" for cell in cells) + "</tr>"
+        body += f'<tr><th scope="rowgroup" colspan="{len(_head())}">{escape(printable(_work(row)))}</th></tr>'
+        for cells in _rows(row):
+            body += "<tr>" + "".join(f"<td>{escape(printable(cell))}</td>" for cell in cells) + "</tr>"
     said = "".join(f'<div class="said">{escape(printable(line))}</div>' for line in words(bench))
     return (
         f'{_STYLE}<div class="tilelab-bench"><strong>{escape(title(bench))}</strong>'
@@ -93,29 +97,32 @@ def title(bench: Bench) -> str:
 
 def _head() -> Cells:
     return (
-        _("work"),
         _("launch"),
         _("time, ms"),
         _("rate"),
-        _("of ceiling"),
-        _("of peak"),
-        _("time / kernel's time"),
+        _("ceiling"),
+        _("peak"),
+        _("ratio"),
+    )
+
+
+def _work(row: Row) -> str:
+    return _("{kernel}, {shape} ({sizes}), in {unit}").format(
+        kernel=row.kernel, shape=row.shape, sizes=row.sizes, unit=row.unit
     )
 
 
 def _rows(row: Row) -> Iterator[Cells]:
     """The kernel's line, then one for each peer."""
-    work = f"{row.kernel}, {row.shape} ({row.sizes})"
     if row.measurement is None:
-        yield work, _("kernel"), _trouble(row.trouble), "", "", "", ""
+        yield _("kernel"), _trouble(row.trouble), "", "", "", ""
         return
-    yield work, _("kernel"), *_speed(row, row.measurement.kernel), ""
+    yield _("kernel"), *_speed(row.measurement.kernel), ""
     for peer in row.measurement.peers:
         if peer.speed is None or peer.ratio is None:
-            yield "", peer.name, _("not here"), "", "", "", ""
+            yield peer.name, _("not here"), "", "", "", ""
         else:
-            ratio = f"{peer.ratio.value:.3f} [{peer.ratio.low:.3f}, {peer.ratio.high:.3f}]"
-            yield "", peer.name, *_speed(row, peer.speed), ratio
+            yield peer.name, *_speed(peer.speed), _known_to(peer.ratio, ".3f")
 
 
 def _trouble(trouble: Trouble | None) -> str:
@@ -123,17 +130,17 @@ def _trouble(trouble: Trouble | None) -> str:
         Trouble.WRONG: _("wrong"),
         Trouble.FAILED: _("failed"),
         Trouble.NOT_MEASURED: _("not measured"),
+        Trouble.OURS: _("judge failed"),
         None: "",
     }[trouble]
 
 
-def _speed(row: Row, speed: Speed) -> Cells:
-    ms = _("{ms:.4g} ± {share:.1%}").format(ms=speed.ms.value, share=speed.ms.half_width)
-    return ms, rate(row, speed.rate), _share(speed.of_ceiling), _share(speed.of_peak)
+def _speed(speed: Speed) -> Cells:
+    return _known_to(speed.ms, ".4g"), rate(speed.rate), _share(speed.of_ceiling), _share(speed.of_peak)
 
 
-def rate(row: Row, value: float) -> str:
-    return f"{value:.0f} {row.unit}" if value >= 100 else f"{value:.3g} {row.unit}"
+def _known_to(estimate: Estimate, form: str) -> str:
+    return f"{estimate.value:{form}} ± {estimate.half_width:.1%}"
 
 
 def _share(share: float | None) -> str:
@@ -153,10 +160,12 @@ def words(bench: Bench) -> list[str]:
             said.append(f"{name}: {_trouble(row.trouble)}: {found}")
     said.append(
         _(
-            "Intervals hold with 95 %. The ceiling is what this kind of card was measured to reach, the peak its "
-            "datasheet's."
+            "Ceiling: the share of what this kind of card was measured to reach; peak: of its datasheet's. Ratio: "
+            "the library's time over the kernel's. Intervals (±) hold with 95 %."
         )
     )
+    if any(row.measurement is not None and row.measurement.kernel.of_peak is None for row in bench.rows):
+        said.append(_("Peak unknown (–): the course has no datasheet's figure of this card for that work."))
     versions = ", ".join(f"{name} {version}" for name, version in sorted(bench.versions.items()))
     said.append(_("{source}; {date}; {versions}").format(source=bench.source, date=bench.date, versions=versions))
     return said
@@ -221,4 +230,4 @@ def _points(row: Row, measured: Measurement) -> Iterator[Point]:
     for name, speed, role in launches:
         if speed is not None:
             tflops = row.operations / speed.ms.value / 1e9
-            yield Point(name, rate(row, speed.rate), row.intensity, tflops, role)
+            yield Point(name, f"{rate(speed.rate)} {row.unit}", row.intensity, tflops, role)

@@ -57,10 +57,10 @@ def _ceilings(calibration: Calibration) -> Table:
     }
     for mix, figure in calibration.bandwidth.items():
         label = _("{label}, arrays of {size}").format(label=labels.get(mix, mix), size=size)
-        table.add_row(label, f"{figure:.0f} GB/s", _share(figure, calibration.datasheet.get(mix)))
+        table.add_row(label, f"{figure:.0f} GB/s", _of_peak(figure, calibration.datasheet.get(mix)))
     for dtype, figure in calibration.matmul.items():
         label = _("matrix product, {dtype}").format(dtype="float32 (tf32)" if dtype == "float32" else dtype)
-        table.add_row(label, f"{figure:.4g} TFLOP/s", _share(figure, calibration.datasheet.get(dtype)))
+        table.add_row(label, f"{figure:.4g} TFLOP/s", _of_peak(figure, calibration.datasheet.get(dtype)))
     for dtype, why in calibration.lacking.items():
         table.add_row(_("matrix product, {dtype}").format(dtype=dtype), "–", Text(printable(why)))
     return table
@@ -105,6 +105,10 @@ def _asked(work: WorkRates) -> Text:
         best = text.format(count=work.sweep.measured, rate=work.sweep.rate, unit=work.unit, schedule=schedule)
         steps.insert(0, best)
     return Text(f"{name}: {', '.join(steps)}.")
+
+
+def _of_peak(figure: float, peak: float | None) -> str:
+    return _("peak unknown") if peak is None else _share(figure, peak)
 
 
 def _share(figure: float, whole: float | None) -> str:

@@ -39,14 +39,31 @@ def points(check: Check) -> str:
 
 def told(verdict: Verdict) -> list[tuple[Check, tuple[Finding, ...]]]:
     """Each check with what to tell about it. What an earlier check said in full is only referred to."""
-    seen: set[tuple[str, Location | None]] = set()
+    said_of: dict[tuple[str, Location | None], str] = {}
     rows = []
     for check in verdict.checks:
-        fresh = tuple(finding for finding in check.findings if (finding.message, finding.where) not in seen)
-        seen |= {(finding.message, finding.where) for finding in check.findings}
-        repeated = (Finding(_("For the same reason as above.")),) if len(fresh) < len(check.findings) else ()
-        rows.append((check, fresh + repeated))
+        here = _asked_of(check)
+        fresh, others = [], set()
+        for finding in check.findings:
+            cause = (finding.message, finding.where)
+            if cause in said_of:
+                others.add(said_of[cause])
+            else:
+                fresh.append(finding)
+        said_of |= {(finding.message, finding.where): here for finding in fresh}
+        rows.append((check, (*fresh, *(_repeated(here, other) for other in sorted(others)))))
     return rows
+
+
+def _asked_of(check: Check) -> str:
+    """The kernel or value that a check is about: its cell is named after it ("matmul-right")."""
+    return check.cell.rpartition("-")[0]
+
+
+def _repeated(here: str, there: str) -> Finding:
+    if here == there:
+        return Finding(_("For the same reason as above."))
+    return Finding(_("{here}: for the same reason as {there} above.").format(here=here, there=there))
 
 
 def number(value: float) -> str:

@@ -88,4 +88,43 @@ def bench(kernel: object, shape: str | dict[str, int] | None = None, **schedule:
     show_bench(kernel, shape, schedule)
 
 
-bench.__module__ = check.__module__ = ready.__module__ = roofline.__module__ = trace.__module__ = "grader"
+def show_cuda(
+    kernel: object,
+    shape: str | dict[str, int] | None = None,
+    arch: str | None = None,
+    **schedule: object,
+) -> None:
+    """Shows the CUDA source that ``kernel`` becomes, with line numbers and its landmarks marked. Needs no GPU.
+
+    ``shape`` is the name of one of the lab's shapes, or sizes such as ``{"M": 512, "N": 512, "K": 512}``; without
+    it, the shape whose speed is judged. ``arch`` is for instance "sm_80" (A100) or "sm_90a" (H100, H200); without
+    it, this machine's card's, or sm_90a. Further arguments go to the kernel's function, such as ``block_M=64``.
+    """
+    if os.environ.get(_CAPTURING):
+        return
+    from grader.student.cuda import show_cuda_source
+
+    show_cuda_source(kernel, shape, arch, schedule)
+
+
+def show_prints(
+    kernel: object,
+    shape: str | dict[str, int] | None = None,
+    block: tuple[int, ...] | None = None,
+    **schedule: object,
+) -> None:
+    """Runs ``kernel`` on the simulator and shows what its ``T.print`` statements print, block by block.
+
+    ``shape`` is the name of one of the lab's shapes, or sizes such as ``{"M": 1, "N": 8}``. ``block`` are the
+    indices of one block, x first; without it all are shown. Further arguments go to the kernel's function: small
+    tiles, such as ``block_N=4``, print few values.
+    """
+    if os.environ.get(_CAPTURING):
+        return
+    from grader.student.printing import show_printout
+
+    show_printout(kernel, shape, block, schedule)
+
+
+for _tool in (bench, check, ready, roofline, show_cuda, show_prints, trace):
+    _tool.__module__ = "grader"

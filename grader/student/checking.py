@@ -18,6 +18,7 @@ from grader.verdict import MIME, Finding, JudgeFailed, Unusable, Verdict, to_jso
 
 def name_of(kernel: Any) -> str:
     """The name under which a lab knows a kernel: its function's, under any decorator and given arguments."""
+    kernel = getattr(kernel, "jit_impl", kernel)  # of @tilelang.autotune
     while not isinstance(getattr(kernel, "__name__", None), str) and hasattr(kernel, "func"):
         kernel = kernel.func
     return str(getattr(kernel, "__name__", None))

@@ -108,6 +108,7 @@ class Trouble(StrEnum):
     WRONG = "wrong"  # its output is not right: then it has no speed
     FAILED = "failed"  # it could not be read, compiled or run
     NOT_MEASURED = "not measured"  # the card or the installation lacks something
+    OURS = "judge failed"  # a fault of ours: nothing is known of the kernel
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,11 @@ class Bench:
     def complete(self) -> bool:
         """True if there was something to measure, and every kernel was right and measured."""
         return bool(self.rows) and all(row.measurement is not None for row in self.rows)
+
+    @property
+    def judge_failed(self) -> bool:
+        """True if a measurement failed by a fault of ours."""
+        return any(row.trouble is Trouble.OURS for row in self.rows)
 
 
 _bench = TypeAdapter(Bench)

@@ -1,5 +1,6 @@
 """On a card: what admission lets through earns nothing for its speed, and is told why."""
 
+import os
 import re
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -18,7 +19,7 @@ HONEST = {
     "an honest product": Attack("an honest product", matmul(), Stop.CARD, "", MATMUL),
 }
 JUDGED = HONEST | {name: attack for name, attack in ATTACKS.items() if attack.on_card}
-AT_ONCE = 4  # a compiler runs on the CPU while another kernel is on the card
+AT_ONCE = max(2, (os.cpu_count() or 2) // 2)  # compilers run on the CPU while another kernel is on the card
 
 
 @pytest.fixture(scope="module")

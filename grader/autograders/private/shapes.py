@@ -53,4 +53,18 @@ FURTHER: dict[str, dict[str, tuple[Shape, ...]]] = {
         ),
     },
     "lab06_flash_attention": {"attention": _ATTENTION, "causal_attention": _ATTENTION},
+    "lab07_autotuning": {
+        "projection": (Shape("further tail", {"M": 7, "N": 264, "K": 392}, Group.TAILS, hidden=True),),
+    },
+    "lab08_introspection": {
+        "scale_rows": (
+            Shape("further tiles", {"M": 4, "N": 6144}, Group.TILES, hidden=True),
+            Shape("further tail", {"M": 3, "N": 2050}, Group.TAILS, hidden=True),
+        ),
+        "scores": (Shape("further tail", {"M": 136, "N": 264, "K": 392}, Group.TAILS, hidden=True),),
+        "standardise": (
+            Shape("further tiles", {"M": 6, "N": 2048}, Group.TILES, hidden=True),
+            Shape("further tail", {"M": 3, "N": 1537}, Group.TAILS, hidden=True),
+        ),
+    },
 }

@@ -30,4 +30,39 @@ def scheduled_matmul(M, N, K, block_M=128, block_N=128, block_K=32, num_stages=2
 
     return main
 """,
+    "lab07_autotuning": """\
+import tilelang
+import tilelang.language as T
+
+
+@tilelang.jit(out_idx=[-1])
+def projection(M, N, K, block_N=128, block_K=32, num_stages=2, threads=128):
+    rows = 64
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((M, K), "float16"),
+        W: T.Tensor((K, N), "float16"),
+        R: T.Tensor((M, N), "float16"),
+        Y: T.Tensor((M, N), "float16"),
+    ):
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, rows), threads=threads) as (bx, by):
+            X_tile = T.alloc_shared((rows, block_K), "float16")
+            W_tile = T.alloc_shared((block_K, block_N), "float16")
+            R_tile = T.alloc_shared((rows, block_N), "float16")
+            Y_tile = T.alloc_shared((rows, block_N), "float16")
+            acc = T.alloc_fragment((rows, block_N), "float32")
+            T.copy(R[by * rows, bx * block_N], R_tile)
+            T.clear(acc)
+            for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
+                T.copy(X[by * rows, k * block_K], X_tile)
+                T.copy(W[k * block_K, bx * block_N], W_tile)
+                T.gemm(X_tile, W_tile, acc)
+            for i, j in T.Parallel(rows, block_N):
+                acc[i, j] += R_tile[i, j]
+            T.copy(acc, Y_tile)
+            T.copy(Y_tile, Y[by * rows, bx * block_N])
+
+    return main
+""",
 }
