@@ -12,6 +12,7 @@ import nbformat
 import pytest
 import torch
 from cells import IMPORTS
+from hypothesis import HealthCheck, settings
 from nbformat.v4 import new_code_cell, new_notebook
 
 from grader.gpu import hardware
@@ -31,6 +32,10 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 # way. Simulated kernels run in forked processes besides, and a fork takes no threads along.
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
+
+# How long an example takes says more of the other processes than of what is tested.
+settings.register_profile("beside others", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("beside others")
 
 #: Beyond that many workers, starting them takes longer than they save.
 MOST_WORKERS = 8
