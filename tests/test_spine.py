@@ -27,7 +27,7 @@ def tilelab(*arguments: object, cwd: Path | None = None) -> subprocess.Completed
     command = [sys.executable, "-P", "-c", "from grader.cli import main; main()", *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
     return subprocess.run(
-        command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120, check=False
+        command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=300, check=False
     )
 
 
