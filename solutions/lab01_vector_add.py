@@ -76,7 +76,7 @@ from grader import check, show_cuda
 # * In lab 00 a tile went by way of shared memory. Here each element is used just once, by one thread, so it may come
 #   straight from global memory: in the loop, `A[...]` and `B[...]` stand for single elements.
 #
-# It only works if `N` is a multiple of `block_N`.
+# The example only works if `N` is a multiple of `block_N`.
 
 
 # %%

@@ -176,8 +176,8 @@ check(matmul, "right")
 
 # %% [markdown] tags=["lang-en"]
 # **When numbers are wrong**, look inside one block. The product is small here, 32×32 in tiles of 16, so there are two
-# steps along K. For each step compare with the picture: which tiles of `A` and of `B` does block (0, 1) read? And where
-# does it write?
+# steps along K. Move the slider, and compare each step with the picture: which tiles of `A` and of `B` does block (0, 1)
+# read? And where does it write? (A hatched tile holds nothing yet; dark colours are large numbers.)
 
 # %%
 trace(matmul, block=(0, 1), shape={"M": 32, "N": 32, "K": 32}, block_M=16, block_N=16, block_K=16, threads=32)
