@@ -162,9 +162,8 @@ show_prints(scale_rows, {"M": 2, "N": 96}, block_N=32, threads=32)
 # `scores` computes `C = A Bᵀ`, as attention does for its scores: `A` is M×K, `B` is N×K, both fp16. It is lab 02's
 # product, but for `transpose_B`. Its results are right: its author wanted to be exact, and they are. But it is slow.
 #
-# First look at what a product of halves becomes: scroll up in lab 02, or call `show_cuda(matmul, …)` there. Then look
-# at `scores` for both cards. Which landmarks are missing? On the way from `A` to `A_tile`, what does each thread do
-# instead?
+# Open lab 02 beside it, and look there at what a product of halves becomes. Then look at `scores` for both cards.
+# Which landmarks are missing? On the way from `A` to `A_tile`, what does each thread do instead?
 
 
 # %% nbgrader={"grade": false, "solution": true, "locked": false, "schema_version": 3, "grade_id": "scores", "task": false}
@@ -190,9 +189,8 @@ def scores(M, N, K, block_M=128, block_N=128, block_K=32, num_stages=3, threads=
             ### PLANTED     T.gemm(A_tile, B_tile, C_tile, transpose_B=True)
             ### PLANTED T.copy(C_tile, C_out)
             ### PLANTED T.copy(C_out, C[by * block_M, bx * block_N])
-            A_tile = T.alloc_shared(
-                (block_M, block_K), "float16"
-            )  # as in global memory: bytes can be copied as they are
+            # As in global memory: an asynchronous copy converts nothing.
+            A_tile = T.alloc_shared((block_M, block_K), "float16")
             B_tile = T.alloc_shared((block_N, block_K), "float16")
             C_tile = T.alloc_fragment((block_M, block_N), "float32")
             C_out = T.alloc_shared((block_M, block_N), "float16")
