@@ -87,21 +87,19 @@ from grader import check, roofline, show_cuda, show_prints
 def vector_add(N, block_N=1024, threads=256):
     @T.prim_func
     def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32"), C: T.Tensor((N,), "float32")):
-        with T.Kernel(T.ceildiv(N, block_N), threads=threads) as bx:
+        with T.Kernel(N // block_N, threads=threads) as bx:  # without a guard: N is a multiple here
             T.print(bx * block_N, msg="my first element")
             for i in T.Parallel(block_N):
-                index = bx * block_N + i
-                if index < N:
-                    T.print(A[index] + B[index], msg="sum")
-                    C[index] = A[index] + B[index]
+                T.print(A[bx * block_N + i] + B[bx * block_N + i], msg="sum")
+                C[bx * block_N + i] = A[bx * block_N + i] + B[bx * block_N + i]
 
     return main
 
 
-show_prints(vector_add, {"N": 10}, block_N=4, threads=32)
+show_prints(vector_add, {"N": 12}, block_N=4, threads=32)
 
 # %% [markdown] tags=["lang-en"]
-# Three blocks, and the last has two elements only. That is what the guard is for.
+# Three blocks of four elements. The iterations of a `T.Parallel` loop share a row: they run at the same time.
 
 # %% [markdown] tags=["lang-en"]
 # ## The first bug: wrong values
@@ -162,9 +160,8 @@ show_prints(scale_rows, {"M": 2, "N": 96}, block_N=32, threads=32)
 # `scores` computes `C = A Bᵀ`, as attention does for its scores: `A` is M×K, `B` is N×K, both fp16. It is lab 02's
 # product, but for `transpose_B`. Its results are right: its author wanted to be exact, and they are. But it is slow.
 #
-# First look at what a product of halves becomes: scroll up in lab 02, or call `show_cuda(matmul, …)` there. Then look
-# at `scores` for both cards. Which landmarks are missing? On the way from `A` to `A_tile`, what does each thread do
-# instead?
+# Open lab 02 beside it, and look there at what a product of halves becomes. Then look at `scores` for both cards.
+# Which landmarks are missing? On the way from `A` to `a_tile`, what does each thread do instead?
 
 
 # %% nbgrader={"grade": false, "solution": true, "locked": false, "schema_version": 3, "grade_id": "scores", "task": false}
@@ -179,30 +176,29 @@ def scores(M, N, K, block_M=128, block_N=128, block_K=32, num_stages=3, threads=
         with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
             ### BEGIN SOLUTION lines=11 hint="An asynchronous copy moves bytes as they are. What must be the same on"
             ### HINT both sides of it?
-            ### PLANTED A_tile = T.alloc_shared((block_M, block_K), "float32")
-            ### PLANTED B_tile = T.alloc_shared((block_N, block_K), "float32")
-            ### PLANTED C_tile = T.alloc_fragment((block_M, block_N), "float32")
-            ### PLANTED C_out = T.alloc_shared((block_M, block_N), "float16")
-            ### PLANTED T.clear(C_tile)
-            ### PLANTED for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
-            ### PLANTED     T.copy(A[by * block_M, k * block_K], A_tile)
-            ### PLANTED     T.copy(B[bx * block_N, k * block_K], B_tile)
-            ### PLANTED     T.gemm(A_tile, B_tile, C_tile, transpose_B=True)
-            ### PLANTED T.copy(C_tile, C_out)
-            ### PLANTED T.copy(C_out, C[by * block_M, bx * block_N])
-            A_tile = T.alloc_shared(
-                (block_M, block_K), "float16"
-            )  # as in global memory: bytes can be copied as they are
-            B_tile = T.alloc_shared((block_N, block_K), "float16")
-            C_tile = T.alloc_fragment((block_M, block_N), "float32")
-            C_out = T.alloc_shared((block_M, block_N), "float16")
-            T.clear(C_tile)
-            for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
-                T.copy(A[by * block_M, k * block_K], A_tile)
-                T.copy(B[bx * block_N, k * block_K], B_tile)
-                T.gemm(A_tile, B_tile, C_tile, transpose_B=True)
-            T.copy(C_tile, C_out)
-            T.copy(C_out, C[by * block_M, bx * block_N])
+            ### PLANTED a_tile = T.alloc_shared((block_M, block_K), "float32")
+            ### PLANTED b_tile = T.alloc_shared((block_N, block_K), "float32")
+            ### PLANTED product = T.alloc_fragment((block_M, block_N), "float32")
+            ### PLANTED result = T.alloc_shared((block_M, block_N), "float16")
+            ### PLANTED T.clear(product)
+            ### PLANTED for step in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
+            ### PLANTED     T.copy(A[by * block_M, step * block_K], a_tile)
+            ### PLANTED     T.copy(B[bx * block_N, step * block_K], b_tile)
+            ### PLANTED     T.gemm(a_tile, b_tile, product, transpose_B=True)
+            ### PLANTED T.copy(product, result)
+            ### PLANTED T.copy(result, C[by * block_M, bx * block_N])
+            # As in global memory: an asynchronous copy converts nothing.
+            a_tile = T.alloc_shared((block_M, block_K), "float16")
+            b_tile = T.alloc_shared((block_N, block_K), "float16")
+            product = T.alloc_fragment((block_M, block_N), "float32")
+            result = T.alloc_shared((block_M, block_N), "float16")
+            T.clear(product)
+            for step in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
+                T.copy(A[by * block_M, step * block_K], a_tile)
+                T.copy(B[bx * block_N, step * block_K], b_tile)
+                T.gemm(a_tile, b_tile, product, transpose_B=True)
+            T.copy(product, result)
+            T.copy(result, C[by * block_M, bx * block_N])
             ### END SOLUTION
 
     return main

@@ -272,14 +272,19 @@ def first_failure(name, *changes):
             "scores",
             [
                 (
-                    'C_tile = T.alloc_fragment((block_M, block_N), "float32")',
-                    'C_tile = T.alloc_fragment((block_M, block_N), "float16")',
+                    'product = T.alloc_fragment((block_M, block_N), "float32")',
+                    'product = T.alloc_fragment((block_M, block_N), "float16")',
                 )
             ],
         ),
         (
             "scores",
-            [("T.copy(B[bx * block_N, k * block_K], B_tile)", "T.copy(B[by * block_N, k * block_K], B_tile)")],
+            [
+                (
+                    "T.copy(B[bx * block_N, step * block_K], b_tile)",
+                    "T.copy(B[by * block_N, step * block_K], b_tile)",
+                )
+            ],
         ),
         ("standardise", [("T.if_then_else(j < N, x[i, j] - mean[i], 0.0)", "x[i, j] - mean[i]")]),
         ("standardise", [("mean[i] = mean[i] / N", "mean[i] = mean[i] / columns")]),
