@@ -158,7 +158,8 @@ def test_where_shares_of_a_sweep_are_asked_its_best_gives_the_row():
     assert [row.lab for row in calibration.rows(nothing)] == ["lab01_vector_add", "lab02_matmul"]
     assert "scheduled_matmul, 4096: no schedule was measured" in shown(nothing)
     restless = concluded(sweep=SWEPT | {"disturbed": 0.5})
-    assert restless.disturbed
+    assert restless.works[2].sweep.disturbed == 0.5
+    assert not restless.disturbed  # one of four; medians outlast that
 
 
 def test_a_kernel_that_is_timed_at_two_shapes_gets_a_row_of_each():
@@ -202,7 +203,14 @@ def test_a_peer_that_was_not_taken_is_told_and_gives_no_row():
     [
         ({"state": replace(QUIET, slowed=["too hot (driver)"])}, "too hot (driver)"),
         ({"state": replace(QUIET, others=["process 7 (30 % of the card)"])}, "process 7"),
-        ({"matmul": MATMUL | {"disturbed": 0.3}}, "30.0% of the launches"),
+        (
+            {
+                "vector_add": ADD | {"disturbed": 0.3},
+                "matmul": MATMUL | {"disturbed": 0.4},
+                "scheduled_matmul": MATMUL | {"disturbed": 0.4},
+            },
+            "30.0% of the launches",
+        ),
     ],
 )
 def test_on_a_card_that_was_not_quiet_figures_are_not_to_be_trusted(changes, says):

@@ -23,6 +23,8 @@ from grader.judge.lab00_environment import TILE_COPY
 from grader.judge.lab02_matmul import MATMUL as MATMUL_TASK
 from grader.judge.lab03_schedules import SCHEDULED_MATMUL
 from grader.judge.lab04_fused_epilogue import GEMM_BIAS_GELU
+from grader.judge.lab07_autotuning import PROJECTION
+from grader.judge.lab08_introspection import SCORES
 from grader.judge.peers import Missing
 from grader.judge.speed import decide, unquiet
 from grader.judge.submission import Submission
@@ -31,7 +33,7 @@ from grader.simulator import Fault, FaultKind
 from grader.verdict import Figures, JudgeFailed, Outcome
 
 ALL = [(lab, task) for lab, tasks in TASKS.items() for task in tasks]
-PRODUCTS = (MATMUL_TASK, SCHEDULED_MATMUL, GEMM_BIAS_GELU)
+PRODUCTS = (MATMUL_TASK, SCHEDULED_MATMUL, GEMM_BIAS_GELU, PROJECTION, SCORES)
 
 
 def cases():
@@ -56,8 +58,8 @@ def cheats():
     for number, case in enumerate(CASES):
         task, shape, _family = case.values
         applicable = ["zeros"]
-        if "softmax" not in task.kernel or shape.sizes["N"] > 1:
-            applicable.append("stale")  # the softmax of one score is 1, whichever it is
+        if not ("softmax" in task.kernel or task.kernel == "scale_rows") or shape.sizes["N"] > 1:
+            applicable.append("stale")  # the softmax of one score is 1, whichever it is; so is one scaled element
         if max(shape.sizes.values()) > 1:
             applicable.append("mean")  # of one element it is that element
         if task is not TILE_COPY and (task not in PRODUCTS or len(set(shape.sizes.values())) == 1):

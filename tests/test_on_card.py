@@ -287,6 +287,19 @@ def test_a_kernel_that_always_ends_its_process_is_tried_once_for_each_group(monk
     assert speed(found).outcome is Outcome.FAILED
 
 
+def test_a_kernel_that_never_ends_is_tried_at_two_groups(monkeypatch):
+    runs = []
+    for shape in (ONE, ODD):
+        late = LAUNCHING | {"shape": shape.name}
+        runs.append(([{"begun": shape.name}, late], Ending(-9, "", late=late)))
+    workers = Workers(runs=runs)
+    found = workers.launch(monkeypatch, shapes=(ONE, ODD, TAIL, FURTHER, LARGE))
+    assert len(workers.jobs) == 2
+    for shape in (ONE, ODD, TAIL, FURTHER, LARGE):
+        assert "did not end" in found.problem(shape).message
+    assert speed(found).outcome is Outcome.FAILED
+
+
 class Workers:
     """Stands in for the processes on the card: each reports the lines of the next of ``timings``, or of ``runs``.
 

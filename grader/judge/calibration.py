@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import importlib.metadata
+import statistics
 import time
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -110,15 +111,15 @@ def conclude(card: Card, driver: str, reported: Reported, seconds: float) -> Cal
     measured, seen = reported.measured, reported.state
     if measured is None or seen is None:
         raise JudgeFailed("the calibration ended without its figures")
-    noise = max(
-        (found["disturbed"] for found in (*reported.peers.values(), *reported.sweeps.values())), default=0.0
-    )
+    # What shares the card does so most of the time. A median outlasts what disturbs a single work.
+    shares = [found["disturbed"] for found in (*reported.peers.values(), *reported.sweeps.values())]
+    noise = statistics.median_low(shares) if shares else 0.0
     disturbed = unquiet({"disturbed": noise}, seen)
     origin = _origin(driver, disturbed)
     works = tuple(
         _work(
             one,
-            reported.peers.get(one.key, {"rows": []}),
+            reported.peers.get(one.key, {"rows": [], "disturbed": 0.0}),
             _swept(reported.sweeps.get(one.key[:2])),
             card,
             origin,
@@ -159,7 +160,7 @@ def _swept(found: dict[str, Any] | None) -> SweepRates | None:
         return None
     best = max(measured, key=lambda row: row["rate"])
     left_out = tuple(f"{row['schedule']}: {row['why_not']}" for row in found["rows"] if row["rate"] is None)
-    return SweepRates(len(measured), best["rate"], best["schedule"], left_out)
+    return SweepRates(len(measured), best["rate"], best["schedule"], left_out, found["disturbed"])
 
 
 def _best(swept: SweepRates | None) -> target_file.Sweep | None:
@@ -172,7 +173,7 @@ def _work(one: Asked, found: dict[str, Any], swept: SweepRates | None, card: Car
     for peer in peers:
         if peer.rate is not None and (best is None or peer.rate > CLEARLY * best.rate):
             best = peer
-    work = WorkRates(one.lab, one.kernel, one.shape, one.unit, one.ceiling, peers)
+    work = WorkRates(one.lab, one.kernel, one.shape, one.unit, one.ceiling, peers, disturbed=found["disturbed"])
     if best is None or best.rate is None:
         return work
     work = replace(work, best=best.peer, sweep=swept)

@@ -30,6 +30,7 @@ from grader.verdict import Assessment, Finding, JudgeFailed, Location, Outcome
 
 SECONDS = 8.0  # of timing, at most, the first time
 TRIES = 2  # measurements, if one is inconclusive: the second may take twice as long
+MOST_LATE = 2  # groups of shapes at which a kernel may fail to end
 PAUSE = 2.0  # seconds before another try, for what disturbed it to pass
 
 Locate = Callable[[Line | None], Location | None]
@@ -61,6 +62,7 @@ class Session:
     lacking: Finding | None = None
     lacking_at: dict[str, Finding] = field(default_factory=dict)
     ended: Finding | None = None
+    late: int = 0  # the processes that were ended because the kernel did not end
     begun: str = ""  # the shape that the worker came to last
     phase: str = "starting"
     done: bool = False
@@ -193,9 +195,9 @@ def _rest(session: Session, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The shapes that a kernel which ended its process is still tried at: those of other groups.
 
     What is wrong where the last tile sticks out says nothing of the other points. What was found at a shape before
-    stands.
+    stands. A kernel that did not end at two groups is tried at no third: each such try holds the card for long.
     """
-    if session.ended is None:
+    if session.ended is None or session.late == MOST_LATE:
         return []
     (group,) = {row["group"] for row in rows if row["name"] == session.begun}
     open_ = [row for row in rows if not session.over(row["name"])]
@@ -303,6 +305,7 @@ def end(session: Session, ending: Ending) -> None:
         return
     console, kernels_turn = ending.console, session.phase in ("launching", "timing")
     if ending.late is not None and kernels_turn:
+        session.late += 1
         shape = ending.late.get("shape", _("the timed shape"))
         session.ended = Finding(
             _("The kernel did not end on the card within {seconds:.0f} s (at {shape}).").format(

@@ -32,6 +32,7 @@ class SweepRates:
     rate: float
     schedule: dict[str, int]
     left_out: tuple[str, ...] = ()
+    disturbed: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class WorkRates:
 
     ``tiers`` are pairs: from that figure on, that share of the points. Without a right peer there is no row:
     ``best`` is None and ``tiers`` are empty. ``ceiling`` names what bounds the work. ``sweep`` is the judge's own,
-    where the lab asks for shares of its best.
+    where the lab asks for shares of its best. ``disturbed`` is the share of launches that took far longer than
+    their median; also a sweep has its own.
     """
 
     lab: str
@@ -52,6 +54,7 @@ class WorkRates:
     best: str | None = None
     tiers: tuple[tuple[float, float], ...] = ()
     sweep: SweepRates | None = None
+    disturbed: float = 0.0
 
 
 @dataclass(frozen=True)
