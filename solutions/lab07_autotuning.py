@@ -105,9 +105,9 @@ def projection(M, N, K, block_N=128, block_K=32, num_stages=2, threads=128):
             acc = T.alloc_fragment((rows, block_N), "float32")
             T.copy(R[by * rows, bx * block_N], R_tile)
             T.clear(acc)
-            for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
-                T.copy(X[by * rows, k * block_K], X_tile)
-                T.copy(W[k * block_K, bx * block_N], W_tile)
+            for step in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
+                T.copy(X[by * rows, step * block_K], X_tile)
+                T.copy(W[step * block_K, bx * block_N], W_tile)
                 T.gemm(X_tile, W_tile, acc)
             for i, j in T.Parallel(rows, block_N):
                 acc[i, j] += R_tile[i, j]
@@ -143,7 +143,7 @@ print(f"{len(space)} schedules; the first is {space[0]}")
 # use?
 #
 # ```text
-#     time            before     the loop over k       after
+#     time            before     the loop              after
 #                   |        |                       |        |
 #     X_tile        |        |#######################|        |   64 × 64 × 2 bytes, for each of 2 stages
 #     W_tile        |        |#######################|        |   64 × 128 × 2 bytes, for each of 2 stages

@@ -249,7 +249,7 @@ WRONG = {
     "starts at R's place": ("            T.clear(acc)\n", ""),
     "last tile of K left out": ("T.Pipelined(T.ceildiv(K, block_K)", "T.Pipelined(K // block_K - 1"),
     "sums in fp16": ('"float32"', '"float16"'),
-    "X's rows": ("X[by * rows, k * block_K]", "X[0, k * block_K]"),
+    "X's rows": ("X[by * rows, step * block_K]", "X[0, step * block_K]"),
 }
 
 
