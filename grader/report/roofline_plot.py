@@ -415,7 +415,7 @@ class _Drawing:
         if distance < 0.12:
             return
         free = 0.08 / distance  # not into the mark
-        style = {"color": self.theme.soft, "linewidth": 0.7}
+        style = {"color": self.theme.soft, "linewidth": 0.7, "zorder": 0.5}  # below the paper of other labels
         self.line((x + (to_x - x) * free, to_x), (y + (to_y - y) * free, to_y), **style)
         if to_x in (wide.x0, wide.x1):
             self.line((to_x, to_x), (wide.y0, wide.y1), **style)
