@@ -14,6 +14,7 @@ from kernels import capture_of, matmul, vector_add
 
 from grader import catalog, simulator
 from grader.catalog import Group, Shape
+from grader.gpu.lowering import Lowered, NotLowered
 from grader.gpu.state import State
 from grader.gpu.targets import Target, Tier, rows
 from grader.gpu.timing import median_interval
@@ -318,6 +319,46 @@ def test_the_interval_holds_the_median(ratios):
 
 def submission(lab, kernel, **arguments):
     return Submission(capture_of(lab, kernel, **arguments), catalog.find(lab), None, "test")
+
+
+@tilelang.jit
+def product_into_shared_memory(M, N, K):
+    @T.prim_func
+    def main(A: T.Tensor((M, K), "float16"), B: T.Tensor((K, N), "float16"), C: T.Tensor((M, N), "float16")):
+        with T.Kernel(T.ceildiv(N, 64), T.ceildiv(M, 64), threads=128) as (bx, by):
+            a = T.alloc_shared((64, 32), "float16")
+            b = T.alloc_shared((32, 64), "float16")
+            c = T.alloc_shared((64, 64), "float16")
+            T.clear(c)
+            for k in T.Pipelined(T.ceildiv(K, 32), num_stages=2):
+                T.copy(A[by * 64, k * 32], a)
+                T.copy(B[k * 32, bx * 64], b)
+                T.gemm(a, b, c)
+            T.copy(c, C[by * 64, bx * 64])
+
+    return main
+
+
+def test_what_neither_simulator_nor_compiler_takes_is_a_failed_check():
+    judged = submission("lab02_matmul", product_into_shared_memory)
+    for assessment in (judged.correct("matmul", Group.TILES), judged.clean("matmul")):
+        assert assessment.outcome is Outcome.FAILED
+        (finding,) = assessment.findings
+        assert "T.alloc_fragment" in finding.advice
+
+
+@pytest.mark.parametrize("compiler", ["takes it for one card", "is too slow", "isn't there"])
+def test_what_only_the_simulator_refuses_waits_for_a_gpu(monkeypatch, compiler):
+    def lower_all(jobs):
+        if compiler == "isn't there":
+            raise JudgeFailed("the compiler's process did not start")
+        no = NotLowered(jobs[0].arch, "Timeout" if compiler == "is too slow" else "InternalError", "no", 1.0)
+        return [no, no if compiler == "is too slow" else Lowered(jobs[1].arch, "source", 128, (1,), 0, 1.0)]
+
+    monkeypatch.setattr("grader.judge.submission.lower_all", lower_all)
+    assessment = submission("lab02_matmul", product_into_shared_memory).correct("matmul", Group.TILES)
+    assert assessment.outcome is Outcome.NOT_ASSESSED
+    assert "The simulator can't run" in assessment.findings[0].message
 
 
 def test_right_kernels_pass_what_can_be_assessed():

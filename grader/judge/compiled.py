@@ -93,13 +93,13 @@ def compile_all(
 
 def _refused(candidate: Candidate, error: NotLowered, locate: Locate) -> Compilation:
     explained = compile_errors.explain(error, candidate.kernel, candidate.options)
-    findings = (_finding(explained, locate),)
+    findings = (told(explained, locate),)
     return Compilation(
         candidate.name, candidate.shape, error.arch, compiles=False, seconds=error.seconds, findings=findings
     )
 
 
-def _finding(explained: Explained, locate: Locate) -> Finding:
+def told(explained: Explained, locate: Locate) -> Finding:
     """An explanation with its first line as the place, and the others as evidence."""
     places = [place for place in map(locate, explained.lines[:MAX_LINES]) if place is not None]
     evidence = [_("it may also be {place}: {text}").format(place=place, text=place.text) for place in places[1:]]
@@ -114,9 +114,7 @@ def _compiled(candidate: Candidate, lowered: Lowered, locate: Locate, machine_co
     found = compile_source(lowered.source, lowered.arch, fast_math=fast_math) if machine_code else None
     names = {name: getattr(node, "name", name) for name, node in ir.written_names(candidate.kernel).items()}
     marks = landmarks(lowered.source)
-    findings = [
-        _finding(warning, locate) for warning in compile_errors.explain_warnings(lowered, candidate.kernel)
-    ]
+    findings = [told(warning, locate) for warning in compile_errors.explain_warnings(lowered, candidate.kernel)]
     findings += _notes(candidate, marks)
     result = Compilation(
         candidate.name,
@@ -137,7 +135,7 @@ def _compiled(candidate: Candidate, lowered: Lowered, locate: Locate, machine_co
     )
     match found:
         case NotCompiled(text=text, seconds=seconds):
-            refusal = _finding(compile_errors.explain_text(text, candidate.kernel, compiler="nvcc"), locate)
+            refusal = told(compile_errors.explain_text(text, candidate.kernel, compiler="nvcc"), locate)
             return replace(
                 result, compiles=False, seconds=lowered.seconds + seconds, findings=(refusal, *findings)
             )

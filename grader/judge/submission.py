@@ -9,7 +9,7 @@ import torch
 from grader.admit import Admitted, Refused, admit
 from grader.capture.format import Capture, Trace, TraceError
 from grader.catalog import Group, Kernel, Lab, Role, Shape, values
-from grader.gpu import roofline, targets
+from grader.gpu import compile_errors, roofline, targets
 from grader.gpu.hardware import Card
 from grader.gpu.lowering import Job, Lowered, NotLowered, lower_all
 from grader.ir.nodes import Line
@@ -17,6 +17,7 @@ from grader.ir.structure import difference
 from grader.judge import on_card, replay, sampled, seeds, simulated, tasks
 from grader.judge.allowance import exceeded, kept
 from grader.judge.comparison import compare, is_poison
+from grader.judge.compiled import told
 from grader.judge.outcome import Broke, Ran
 from grader.judge.task import Task, Tensors
 from grader.messages import _
@@ -28,6 +29,9 @@ from grader.verdict.traffic import Counted
 #: Seconds of simulation that may be spent in vain on a kernel before it has to hurry, and what it gets then for
 #: all inputs of a shape: an endless kernel would else take a minute at every shape.
 PATIENCE, HURRY = 15.0, 5.0
+
+#: Architectures with different ways to copy and to multiply: what compiles for neither has a fault of its own.
+WITNESSES = ("sm_80", "sm_90a")
 
 #: Lines of evidence that a finding gathers from several shapes.
 MAX_EVIDENCE = 6
@@ -55,6 +59,7 @@ class Submission:
         self._admitted: dict[tuple[str, str], Admitted | Finding] = {}
         self._simulated: dict[tuple[str, str], list[Ran | Broke]] = {}
         self._compared: dict[tuple[str, str, bool], Finding | Broke | None] = {}  # on the simulator, or not
+        self._refused: dict[str, Broke | None] = {}  # what the compiler says, by kernel
         self._slow: dict[str, Shape] = {}  # by kernel, where the simulator first spent its time on it in vain
         self._on_card: dict[str, on_card.Session] = {}
         self._lowered: dict[tuple[str, str, tuple[str, ...]], tuple[Lowered | NotLowered, ...]] = {}
@@ -364,10 +369,31 @@ class Submission:
             admitted, before = self._known(name, shape), self._slow.get(name)
             seconds = simulated.SECONDS if before is None else HURRY
             results = simulated.run(admitted, inputs, dtype, sizes, self.locate, seconds)
+            if results and isinstance(results[-1], Broke) and results[-1].missing:
+                results[-1] = self._uncompilable(name, shape) or results[-1]
             self._simulated[key] = results if before is None else [_hurried(result, before) for result in results]
             if any(isinstance(result, Broke) and result.seconds > PATIENCE for result in results):
                 self._slow.setdefault(name, shape)
         return self._simulated[key]
+
+    def _uncompilable(self, name: str, shape: Shape) -> Broke | None:
+        """Why the compiler refuses what the simulator can't run; None if it compiles for some card.
+
+        No GPU helps a kernel that compiles for none of WITNESSES. To ask takes some seconds, so this is done at
+        the first such shape of a kernel alone: what the simulator can't run is no matter of sizes.
+        """
+        if name not in self._refused:
+            self._refused[name] = None
+            admitted = self._known(name, shape)
+            try:
+                lowered = self.lowered(name, shape, WITNESSES)
+            except JudgeFailed:  # there is no compiler to ask: it stays unknown, which is what is then said
+                return None
+            errors = [one for one in lowered if isinstance(one, NotLowered) and one.kind != "Timeout"]
+            if len(errors) == len(lowered):
+                explained = compile_errors.explain(errors[-1], admitted.kernel, admitted.options)
+                self._refused[name] = Broke(told(explained, self.locate))
+        return self._refused[name]
 
     def _launch(self, name: str, shape: Shape) -> list[Ran | Broke]:
         return self._session(name).results(shape)
