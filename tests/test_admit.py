@@ -43,6 +43,16 @@ def test_the_labs_kernels_are_admitted():
     assert admit(json_of(matmul.get_tir(256, 256, 256)), kernel_of("lab02_matmul"), square).key != admitted.key
 
 
+def test_slices_as_in_numpy_are_refused_with_what_to_write_instead():
+    @T.macro
+    def inside(A, B, C, bx):
+        C[bx * 256 : bx * 256 + 256] = A[bx * 256 : bx * 256 + 256]
+
+    error = refused(add_kernel(inside), match="a slice stands where a single element is expected")
+    assert "T.copy" in error.advice
+    assert error.line is not None
+
+
 def test_names_and_files_of_the_student_do_not_reach_the_compiler():
     written = admit(
         json_of(matmul.get_tir(256, 256, 256)), kernel_of("lab02_matmul"), shape_of("lab02_matmul", "square")

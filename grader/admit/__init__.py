@@ -39,7 +39,7 @@ def admit(text: str, wanted: Kernel, shape: Shape, options: dict[str, object] | 
     try:
         kernel = ir.read(text)
     except ir.Malformed as error:
-        raise Refused(error.message, error.line) from None
+        raise Refused(error.message, error.line, error.advice) from None
     check_signature(kernel, wanted, shape)
     check_scopes(kernel)
     check_operators(kernel, wanted)

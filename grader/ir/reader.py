@@ -54,12 +54,16 @@ T = TypeVar("T")
 
 
 class Malformed(Exception):
-    """The text is no kernel that can be judged: ``message`` says why, ``line`` where, if that is known."""
+    """The text is no kernel that can be judged: ``message`` says why, ``line`` where, if that is known.
 
-    def __init__(self, message: str, line: Line | None = None) -> None:
+    ``advice`` says what to try where a student can have written this without meaning harm.
+    """
+
+    def __init__(self, message: str, line: Line | None = None, advice: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.line = line
+        self.advice = advice
 
 
 def read(text: str | bytes) -> nodes.Kernel:
@@ -192,6 +196,12 @@ class _Reader:
 
     def unexpected(self, index: int) -> NoReturn:
         kind = _clip(self.graph.type_of(index))
+        if kind == "tirx.Ramp":  # tile[0:32] = ..., or = tile[0:32]
+            raise Malformed(
+                _("a slice stands where a single element is expected"),
+                self.line,
+                _("Move a part of a tensor by T.copy, or go over its elements with T.Parallel."),
+            )
         self.refuse(_("the kernel has a node '{type}' where none is expected").format(type=kind))
 
     def ref(self, data: dict[str, Any], name: str) -> int:

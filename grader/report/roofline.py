@@ -43,7 +43,7 @@ def render(counted: Counted) -> RenderableType:
 def plain(counted: Counted) -> str:
     """As in the terminal, for where no HTML is shown."""
     out = io.StringIO()
-    show(counted, Console(file=out, width=120, force_jupyter=False))
+    show(counted, Console(file=out, width=120, force_jupyter=False, color_system=None))
     return out.getvalue()
 
 
@@ -108,7 +108,7 @@ def _tables(counted: Counted) -> list[_Rows]:
     ]
     if traffic.copies:
         copies = tuple((f"{item.source} → {item.target}", size(item.bytes)) for item in traffic.copies)
-        tables.append(_Rows(_("Of these by T.copy"), (_("direction"), _("read")), copies))
+        tables.append(_Rows(_("Of these by T.copy"), (_("direction"), _("bytes")), copies))
     if traffic.operations:
         operations = tuple((_kind(item.kind), item.dtype, f"{item.count:,}") for item in traffic.operations)
         tables.append(_Rows(_("Operations"), (_("kind"), _("of"), _("count")), operations))
