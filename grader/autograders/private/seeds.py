@@ -4,10 +4,12 @@ It is derived from a secret of the course and the hash of what was captured, so 
 inputs and a student can't foresee them. The secret is made when it is first needed.
 """
 
+import contextlib
 import hashlib
 import hmac
 import os
 import secrets
+import tempfile
 from pathlib import Path
 
 from grader.gpu import user_folders
@@ -37,11 +39,29 @@ def seed_for(capture_sha256: str) -> str:
 
 
 def _secret() -> bytes:
+    """Raises Unavailable if the file is empty: a seed of nothing could be foreseen."""
     path = secret_file()
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _make(path)
+    secret = path.read_text().strip()
+    if not secret:
+        raise Unavailable(
+            Finding(
+                _("The file with the secret of official runs is empty: {path}.").format(path=path),
+                _("Restore it from a copy. Or delete it: a new one is made, and regrades draw other inputs."),
+            )
+        )
+    return secret.encode()
+
+
+def _make(path: Path) -> None:
+    """Writes a new secret, unless another process was first: the file appears with its content, or not at all."""
+    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")  # mode 0600
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        with os.fdopen(descriptor, "w") as file:
             file.write(secrets.token_hex(32))
-    except FileExistsError:
-        pass
-    return path.read_text().strip().encode()
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        os.unlink(draft)
