@@ -176,6 +176,9 @@ check(predictions=predictions)
 # A warning about small numbers of threads: a fragment lies in registers, and a thread has at most 255 of them. A
 # fragment of 128×256 fp32 numbers takes 256 registers of each of 128 threads. So they don't fit, and the compiler
 # moves some to memory ("spills").
+#
+# No check waits for this cell. See for yourself: `shared_kib` should give your prediction for the schedule above, and
+# 144 of the 180 candidates fit into 227 KiB.
 
 # %% nbgrader={"grade": false, "solution": true, "locked": false, "schema_version": 3, "grade_id": "sweep", "task": false}
 LIMIT_KIB = 227  # change it to your card's
@@ -211,6 +214,9 @@ print(f"{len(fitting)} of {len(candidates)} candidates fit")
 # That is too many to measure one by one with care, and most of them are plainly bad. Choose between four and eight
 # that differ in what you want to find out, and hand them in as `schedules`. **Before** you measure, note for yourself
 # which you think is the fastest.
+#
+# The judge takes these values: 64, 128 or 256 for `block_M` and `block_N`; 32, 64 or 128 for `block_K`; 1 to 6 stages;
+# 128, 256 or 512 threads; 0 to 32 for `swizzle`. Each schedule names all six.
 #
 # Then choose `best`, one of them. Without a GPU, choose by counting: few reads, several stages, no spills.
 
@@ -274,7 +280,9 @@ check(scheduled_matmul, "fast", schedules=schedules, best=best)
 # * Swizzling changes no count of yours. Measure your best with `swizzle=0`, 4, 16: what does it change, then?
 # * How much does the best schedule at 4096 lose at 1024? Count the blocks of both, and the multiprocessors of your card
 #   (an H200 has 132).
-# * `tilelab compile lab03_schedules.ipynb --shape all` in a terminal says what the compiler makes of each of your
-#   schedules: threads, shared memory, and how many blocks a multiprocessor holds at once. Is it what you counted?
+# * Save, and type `tilelab compile lab03_schedules.ipynb --shape all` in a terminal (a minute or two; it needs nvcc,
+#   NVIDIA's compiler, but no GPU). It says what the compiler makes of each of your schedules: shared memory, registers
+#   and spills, and how many blocks a multiprocessor holds at once. Is it what you counted? (On `sm_90a` there is up to
+#   1 KiB more, for barriers.)
 #
 # **Read next:** lab 04, where the product doesn't go to memory as it is.

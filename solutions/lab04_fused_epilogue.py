@@ -89,7 +89,9 @@ from grader import check, roofline
 # `GELU(z) = ½ z (1 + tanh v)` with `v = √(2/π) (z + 0.044715 z³)`
 #
 # Two things to notice. `bias_tile[j]` has only the column's index, so each bias is added along its column. And the
-# name `z` stands for an fp32 value: the sum and GELU are computed in fp32, and only the store rounds to fp16.
+# name `z` stands for an fp32 value: the sum and GELU are computed in fp32, and only the store rounds to fp16. Powers are
+# written as products, for `**` doesn't exist here; and functions are TileLang's, as neither `math.exp2` nor PyTorch
+# knows an element's value when the kernel is built.
 
 
 # %%
@@ -256,7 +258,8 @@ roofline(gemm_bias_gelu, shape={"M": 512, "N": 512, "K": 512})
 
 # %% [markdown] tags=["lang-en"]
 # In the table of bytes, find how often each byte of `A`, `B` and `bias` is read, and explain the three numbers from
-# the sizes of the tiles. In the table of operations, compare the count of `gemm` with all the others together.
+# the sizes of the tiles. In the table of operations, compare the count of the matrix products with all the others
+# together.
 
 # %% [markdown] tags=["lang-en"]
 # ## Is the epilogue free?
@@ -287,7 +290,8 @@ check(gemm_bias_gelu, "fast")
 #   than 0.0005. Can the judge tell them apart? For which `z` is 0.0005 less than fp16 can show, and for which not?
 #   Predict, then check it, and look at the element that the judge names.
 # * **Round first.** Round `z` before GELU: `T.cast(T.cast(z, "float16"), "float32")`. Does the judge see it? Which
-#   row of the table of digits does the named element belong to?
+#   row of the table of digits does the named element belong to? (GELU is lowest, -0.17, at z = -0.75, so two negative
+#   `z` have the value that the element should have. Rounding hurts the lower one.)
 # * **T.tanh instead of T.exp2.** Both are right. Which share of the time does the other form cost?
 # * **The compiler's fast math.** `@tilelang.jit(out_idx=[-1], pass_configs={"tl.enable_fast_math": True})` lets nvcc
 #   replace functions by quick approximations. Your `exp2` form loses next to nothing. `T.tanh` becomes a hardware

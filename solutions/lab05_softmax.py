@@ -81,7 +81,8 @@ from grader import check, roofline, trace
 # | `T.reduce_sum(tile, total, dim=1)` | `total[i]` becomes the sum of `tile[i, ...]` |
 # | `T.reduce_max(tile, top, dim=1, clear=False)` | the same, but what `top[i]` was takes part |
 # | `T.fill(tile, value)` | every element becomes `value` |
-# | `T.exp(x)` | the power of e |
+# | `T.exp(x)` | the power of e (`math.exp` can't know an element's value when the kernel is built) |
+# | `T.max(a, b)` | the larger of two numbers (Python's `max` can't tell, for the same reason) |
 # | `T.infinity("float32")` | ∞, as a number of that dtype |
 # | `for i, j in T.Parallel(rows, columns)` | goes over a tile, shared out among the threads |
 #
@@ -313,11 +314,11 @@ def online_softmax(M, N, rows=1, block_N=8192, threads=512):
 check(online_softmax, "right")
 
 # %% [markdown] tags=["lang-en"]
-# **See it walk.** A row of 8 in tiles of 4. Follow `top` and `total` through the steps, and find the step where the
-# sum is mended.
+# **See it walk.** A row of 8 in tiles of 4 (the first of two rows, each a block's). Follow `top` and `total` through
+# the steps, and find the step where the sum is mended. By which factor? Then look at the other row: `block=(1,)`.
 
 # %%
-trace(online_softmax, block=(0,), shape={"M": 1, "N": 8}, block_N=4, threads=32)
+trace(online_softmax, block=(0,), shape={"M": 2, "N": 8}, block_N=4, threads=32)
 
 # %% [markdown] tags=["lang-en"]
 # ## How fast can it be?
@@ -349,7 +350,8 @@ check(online_softmax, "fast")
 # * **Where does spilling begin?** Predict it for `rows` = 1, 2, 4 and 8. Then change the default of `rows` in
 #   `softmax`, save, and ask the compiler in a terminal: `tilelab compile lab05_softmax.ipynb --kernel softmax`. Why
 #   does a thread take more registers than its share of x?
-# * **Without the maximum.** Leave `top` out of the powers in `softmax`. Which of the judge's inputs are still right?
+# * **Without the maximum.** Leave `top` out of the powers in `softmax`. Which of the judge's inputs are then still
+#   right? Predict. The judge names the first kind that isn't, and the score whose power is too large.
 # * **Powers of two.** The hardware computes 2^x; `T.exp` is made from it, with further instructions. `T.exp2((x -
 #   top) * 1.44269504)` is the same number. How many registers does `softmax` take with it, and how many blocks fit on
 #   an SM then? (GPU) Is it faster? What does a memory-bound kernel wait for?

@@ -49,6 +49,18 @@ def test_the_answers_are_right():
     assert [finding.message for finding in wrong.findings] == ["reads_of_A is not 32."]
 
 
+def test_a_prediction_may_be_the_result_of_a_division():
+    kind = catalog.find("lab03_schedules").value("predictions").kind
+    divided = {"shared_kib": 147456 / 1024, "most_stages": 4, "reads_of_A": 4096 / 256, "reads_of_B": 4096 / 128}
+    assert lab03_schedules.predicted(values.read(divided, kind, "predictions")).outcome is Outcome.PASSED
+    wrong = lab03_schedules.predicted(values.read(divided | {"most_stages": 227 / 48}, kind, "predictions"))
+    (finding,) = wrong.findings
+    assert (finding.message, finding.advice) == (
+        "most_stages is not 4.72917.",
+        "Whole stages only: a part of one is of no use.",
+    )
+
+
 @pytest.mark.parametrize(
     "schedule",
     [

@@ -1,7 +1,7 @@
 """The labs, in order."""
 
 from grader.catalog.manifest import Group, Kernel, Lab, Parameter, Role, Scheduled, Shape
-from grader.catalog.values import Choice, ListOf, Record, Value, Whole
+from grader.catalog.values import Choice, ListOf, Real, Record, Value, Whole
 
 ENVIRONMENT = Lab(
     id="lab00_environment",
@@ -113,10 +113,10 @@ SCHEDULES = Lab(
             "predictions",
             Record(
                 {
-                    "shared_kib": Whole(0, 10_000),
-                    "most_stages": Whole(0, 100),
-                    "reads_of_A": Whole(0, 10_000),
-                    "reads_of_B": Whole(0, 10_000),
+                    "shared_kib": Real(0, 10_000, "KiB"),  # Real: Python's / makes 144.0 of a right count
+                    "most_stages": Real(0, 100),
+                    "reads_of_A": Real(0, 10_000),
+                    "reads_of_B": Real(0, 10_000),
                 }
             ),
         ),

@@ -72,7 +72,7 @@ def right_answers() -> dict[str, int]:
     }
 
 
-def predicted(predictions: Mapping[str, int]) -> Assessment:
+def predicted(predictions: Mapping[str, float]) -> Assessment:
     """Are the counted figures right?"""
     advice = {
         "shared_kib": _("Each stage has a tile of A and a tile of B of its own, 2 bytes an element."),
@@ -83,7 +83,7 @@ def predicted(predictions: Mapping[str, int]) -> Assessment:
     wrong = [name for name, answer in right_answers().items() if predictions[name] != answer]
     if not wrong:
         return Assessment(Outcome.PASSED)
-    text = _("{name} is not {value}.")
+    text = _("{name} is not {value:g}.")
     findings = tuple(Finding(text.format(name=name, value=predictions[name]), advice[name]) for name in wrong)
     return Assessment(Outcome.FAILED, findings)
 

@@ -20,6 +20,7 @@ from grader.judge.comparison import compare, is_poison
 from grader.judge.compiled import told
 from grader.judge.outcome import Broke, Ran
 from grader.judge.task import Task, Tensors
+from grader.judge.untraced import advice_on
 from grader.messages import _
 from grader.verdict import Assessment, Finding, JudgeFailed, Location, Outcome, Unusable
 from grader.verdict.printout import Printout
@@ -453,7 +454,7 @@ class Submission:
                 f"{first.kind}: {first.message}", _("Mend this first: what comes after it needs it."), where
             )
         message = error.message if error.kind in ("Missing", "Not a kernel") else f"{error.kind}: {error.message}"
-        return Finding(message, where=self.capture.locate(error.file, error.line))
+        return Finding(message, advice_on(error.message), self.capture.locate(error.file, error.line))
 
     def _veiled(self, finding: Finding, shape: Shape) -> Finding:
         """What may be said of a hidden shape: that it is one, and which kind."""
