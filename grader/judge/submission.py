@@ -453,7 +453,7 @@ class Submission:
                 f"{first.kind}: {first.message}", _("Mend this first: what comes after it needs it."), where
             )
         message = error.message if error.kind in ("Missing", "Not a kernel") else f"{error.kind}: {error.message}"
-        return Finding(message, where=self.capture.locate(error.file, error.line))
+        return Finding(message, _untraceable(error.message), self.capture.locate(error.file, error.line))
 
     def _veiled(self, finding: Finding, shape: Shape) -> Finding:
         """What may be said of a hidden shape: that it is one, and which kind."""
@@ -464,6 +464,16 @@ class Submission:
             _("Try sizes of your own: small ones, odd ones, some that are no multiple of your tile."),
             finding.where,
         )
+
+
+def _untraceable(message: str) -> str:
+    """What to try where TVM's own words name a way that no lab teaches."""
+    if message.startswith("Cannot use and / or / not operator to Expr"):
+        return _(
+            "Python's and, or, not, min and max need values, and here stands one that is known only when the "
+            "kernel runs: write T.And(a, b), T.Or(a, b), T.Not(a), T.min(a, b) or T.max(a, b)."
+        )
+    return ""
 
 
 def _missing(name: str) -> str:
