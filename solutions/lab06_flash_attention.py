@@ -295,8 +295,9 @@ check(attention, "right")
 roofline(attention, shape="long", card="H200")
 
 # %% [markdown] tags=["lang-en"]
-# S is 768 there, and D is 64: each tensor has 98,304 bytes. The scores would have 1,179,648 bytes, in fp16. Where in
-# the table would they show? And how often is each element of `K` read? Which number of the schedule decides that?
+# S is 768 there, and D is 64: each tensor has 98,304 bytes, 96 KiB. All scores, in fp16, would have 1.125 MiB. Which
+# row of the table has as many bytes, and why does none of them go to global memory? How often is each element of `K`
+# read? Which number of the schedule decides that?
 #
 # **See it walk.** One block, two tiles of keys, with the values of step after step: find the factor in both rounds.
 
@@ -318,7 +319,8 @@ trace(attention, block=(0, 0, 0), shape={"B": 1, "H": 1, "S": 32, "D": 16}, bloc
 # The schedule is one for an H200. It takes 176 KiB of shared memory a block, more than cards before Hopper and an
 # RTX 50 have. And for cards before Hopper TileLang 0.1.15 can't pipeline a loop that copies at two places and whose
 # number of steps is known only on the card, as it is in the second part. On all of these set `block_M=128`,
-# `num_stages=1` and `threads=256` in both kernels: that takes 96 KiB.
+# `num_stages=1` and `threads=256` in both kernels: that takes 96 KiB. A T4 has 64: there `block_M=64`, `block_N=64`,
+# `num_stages=1` and `threads=128` fit, with 48 KiB.
 #
 # On a GPU the next cell measures your kernel at B = 4, H = 32, D = 128, S = 2048 and S = 8192, beside the attention
 # of cuDNN or of PyTorch, whichever is faster.
@@ -358,7 +360,8 @@ check(attention, "fast")
 # is nearly empty while they end. So let the long ones come first.
 #
 # Write the rules. You need not do it all at once: with the right `may_see` and an `all_seen` that doesn't say too much,
-# the kernel is right. The other two make it fast.
+# the kernel is right. The other two make it fast. (`first`, `n`, `query` and `key` get their values only when the kernel
+# runs, so Python's `min` and `and` can't work with them: write `T.min(a, b)` and `T.And(a, b)`.)
 
 
 # %% nbgrader={"grade": false, "solution": true, "locked": false, "schema_version": 3, "grade_id": "causal_attention", "task": false}
@@ -402,7 +405,8 @@ check(causal_attention, "fast")
 # The first three need no GPU.
 #
 # * **Without mending.** Leave out the line that multiplies `result` by `factor`. On which kinds of inputs is the kernel
-#   still right? Predict first.
+#   still right? Predict first. The judge names a kind that is wrong, and none that is right; so leave `* factor` out
+#   of the line of `o` in `online_attention`, too, and give that scores of each kind, in tiles of two.
 # * **-∞ minus -∞.** Set `LOWEST = -math.inf`, check, and say why it is still right. Now let the causal kernel walk
 #   from the last tile to the first: in the loop, put `m = tiles(first) - 1 - n` and use `m` in place of `n`. Where is the
 #   first NaN made, and of which two numbers? In which rows? Why is there none with block_M = 128 and `threads=256`?

@@ -107,8 +107,8 @@ show_prints(vector_add, {"N": 12}, block_N=4, threads=32)
 # `scale_rows` divides each row by its largest absolute value, so that all results lie between -1 and 1. The row is
 # longer than a tile: a first walk finds the largest value, a second one divides.
 #
-# 1. Run the cell, and the check below it. It names wrong elements, and what they should be. Divide one by the other:
-#    is it the same factor along a row?
+# 1. Run the cell, and the check below it. It names two wrong elements, and what they should be. By which factor is
+#    each too large? A row has one factor for all of its elements: which fragment holds one number for the row?
 # 2. Look at what `top` holds: put `T.print(top)` into the first loop, below the reduction. Run the cell again, and
 #    the one with `show_prints` below the check. What must hold for a largest value *so far*, from one tile to the
 #    next?
@@ -275,7 +275,8 @@ check(scores, "named", landmarks_sm_80=landmarks_sm_80, landmarks_sm_90a=landmar
 #
 # `standardise` subtracts each row's mean and divides by its standard deviation, as a layer norm does before its
 # weights: `y = (x - mean) / √(variance + 0.00001)`, where the variance is the mean of `(x - mean)²`. A row fits in a
-# tile.
+# tile. (Keep to these distances: the mean of `x²` less the square of the mean would be the same number, but where a
+# row lies far from 0 it is the difference of two large ones, and loses the digits.)
 #
 # Its results are right, and it has no products to put on tensor cores. So count: how often is each byte of `X` read,
 # and how often would it have to be?
@@ -341,8 +342,9 @@ def standardise(M, N, threads=128):
 roofline(standardise, {"M": 64, "N": 1024}, card="H200")
 
 # %% [markdown] tags=["lang-en"]
-# Look at the column "times each byte is read", and at the least time that the card needs. Mend the kernel, and count
-# again: by which factor has that time fallen? Why is it not the factor by which the reads have fallen?
+# Look at the column "times each byte is read", and at the time that the card needs "if no cache helps". Mend the
+# kernel, and count again: by which factor has that time fallen? Why is it not the factor by which the reads have
+# fallen? And why does the other time, "if each byte comes once", stay as it is?
 
 # %% nbgrader={"grade": true, "solution": false, "locked": true, "schema_version": 3, "grade_id": "standardise-right", "task": false}
 check(standardise, "right")

@@ -177,6 +177,12 @@ def test_a_loop_of_the_compilers_own_is_not_taken_for_a_vectorized_one_of_the_st
     assert explained.lines == ()
 
 
+def test_a_long_warning_shows_that_it_was_cut():
+    explained = compile_errors._warning("lowering to 24/160 registers " * 20, _read(broken_kernels.row_maximum))
+    assert explained.message.endswith((" lowering …", " to …", " 24/160 …", " registers …"))
+    assert len(explained.own_words) <= compile_errors.MAX_OWN_WORDS + 2
+
+
 def test_an_unknown_error_is_told_as_the_compilers_own_words(lowered):
     kernel, _result = lowered["matmul", AMPERE]
     text = "Check failed: (x > 0) is false: buffer3 is odd\n  at line\n" + "x" * 9_000

@@ -4,6 +4,7 @@ import functools
 import itertools
 import linecache
 import math
+from dataclasses import replace
 
 import jupytext
 import pytest
@@ -17,6 +18,7 @@ from kernels import json_of
 
 from grader import catalog, ir, simulator
 from grader.autograders import judge_capture
+from grader.capture import capture_notebook
 from grader.capture.format import Capture, Trace
 from grader.catalog import Group, Shape
 from grader.judge import lab06_flash_attention as lab06
@@ -314,6 +316,18 @@ def test_a_check_of_one_kernel_leaves_the_other_alone(kernel):
     nothing = Capture(LAB.id, LAB.version, (), sandbox="test")
     checks = judge_capture(nothing, device="sim", part="fast", kernel=kernel).checks
     assert [check.cell for check in checks] == [f"{kernel}-fast"] * 2
+
+
+@pytest.mark.parametrize(("right", "wrong"), [("T.min(", "min("), ("key <= query", "key < S and key <= query")])
+def test_pythons_own_operators_in_a_rule_are_refused_with_what_to_write_instead(notebook, right, wrong):
+    assert source().count(right) == 1
+    causal = replace(LAB.kernel("causal_attention"), shapes=(LAB.kernel("causal_attention").shape("tail"),))
+    lab = replace(LAB, kernels=(causal,))
+    capture = capture_notebook(notebook(LAB.id, "import math", source().replace(right, wrong)), lab)
+    (finding,) = Submission(capture, lab, None, "test").correct("causal_attention", Group.TAILS).findings
+    assert finding.where.text.strip().startswith("rules[")
+    assert "T.And(a, b)" in finding.advice
+    assert "T.min(a, b)" in finding.advice
 
 
 # The reference, and a part of it

@@ -154,7 +154,7 @@ COUNTED = Counted(
     ),
     cards=(
         CardBounds(
-            "Good", Bound("Good", 2.5e-6, "memory", 1.0, 800.0), Bound("Good", 5e-4, "tensor cores", 70.0, 3.0)
+            "Good", Bound("Good", 2.5e-6, "memory", 1.0, 800.0), Bound("Good", 5e-4, "tensor cores", 1009.3, 3.0)
         ),
         CardBounds("Old", None, None, "no tensor cores for float16"),
     ),
@@ -170,7 +170,7 @@ def test_traffic_and_its_bounds_are_told_in_the_terminal_and_as_a_page():
         "89",
         "global → shared",
         "2.5 µs (800 GB/s)",
-        "500 µs (70 TFLOP/s)",
+        "500 µs (1009 TFLOP/s)",
     )
     said += (
         "tensor cores",

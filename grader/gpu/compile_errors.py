@@ -492,7 +492,8 @@ def _renamed(text: str, names: Mapping[str, object]) -> str:
 def _shortened(text: str, names: Mapping[str, object]) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [_("(no message)")]
     first = re.sub(r"^Check failed: (.*?) is false:\s*(?=\S)", "", lines[0])
-    return _renamed(first, names)[:MAX_OWN_WORDS]
+    words = _renamed(first, names)
+    return words if len(words) <= MAX_OWN_WORDS else words[:MAX_OWN_WORDS].rpartition(" ")[0] + " …"
 
 
 def _spans(text: str, kernel: nodes.Kernel) -> tuple[Line, ...]:

@@ -15,8 +15,9 @@ def advice_on(message: str) -> str:
         return _("PyTorch's functions take tensors only. Use TileLang's (T.exp), element by element.")
     if "Cannot use and / or / not operator to Expr" in message:
         return _(
-            "Python can't choose by a number that is known only when the kernel runs. T.max, T.min and "
-            "T.if_then_else can."
+            "Python's and, or, not, if, min and max need values, and here stands one that is known only when the "
+            "kernel runs: write T.And(a, b), T.Or(a, b), T.Not(a), T.if_then_else(a, b, c), T.min(a, b) or "
+            "T.max(a, b)."
         )
     if "for ** or pow()" in message:
         return _("Write a power as a product: x * x.")

@@ -157,7 +157,7 @@ def _card(card: CardBounds, traffic: Traffic) -> tuple[str, ...]:
 
 
 def _bound(bound: Bound) -> str:
-    rate = f"{bound.gbs:.0f} GB/s" if bound.limit == "memory" else f"{bound.tflops:.3g} TFLOP/s"
+    rate = f"{bound.gbs:.0f} GB/s" if bound.limit == "memory" else f"{bound.tflops:.4g} TFLOP/s"
     return f"{duration(bound.seconds)} ({rate})"
 
 
