@@ -56,6 +56,12 @@ def test_nothing_printed_is_said():
         assert "<table" not in out
 
 
+def test_what_was_printed_and_not_kept_is_not_nothing():
+    for out in shown(left_out=7):
+        assert "printed nothing" not in html.unescape(out)
+        assert "7 further values were printed" in out
+
+
 PRINTING = VECTOR_ADD.replace("as bx:\n", 'as bx:\n            T.print(bx * block_N, msg="first")\n')
 
 

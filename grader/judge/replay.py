@@ -138,7 +138,7 @@ def _tuple(block: tuple[int, ...]) -> str:
 
 
 def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + "."
+    return text[:1].upper() + text[1:] + ("" if text.endswith("?") else ".")
 
 
 def _source(trace: BlockTrace, capture: Capture, first) -> tuple[Location, ...]:
