@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import jupytext
 import pytest
@@ -22,13 +23,14 @@ from grader.admit import admit
 from grader.capture.format import Capture, Handed
 from grader.capture.tracing import trace, trace_kernels
 from grader.catalog import Group, at_schedules
-from grader.gpu.lowering import Job, Lowered, lower_all
+from grader.gpu import lowering
+from grader.gpu.lowering import Job, Lowered, lower_all, timed_out
 from grader.judge import lab07_autotuning as lab07
 from grader.judge import seeds
 from grader.judge.comparison import compare, poison
 from grader.judge.submission import Submission
 from grader.student.checking import name_of
-from grader.verdict import Finding, Outcome
+from grader.verdict import Finding, JudgeFailed, Outcome
 
 LAB = catalog.find("lab07_autotuning")
 (KERNEL,) = LAB.kernels
@@ -163,6 +165,13 @@ def test_a_tuner_is_traced_at_the_given_schedule_and_never_run(monkeypatch):
     assert found.error is None
     assert found.ir == plain.ir
     assert name_of(tuner) == name_of(kernel) == "projection"
+    given = functools.partial(tuner, **GOOD)  # as show_cuda(tuner, block_N=64, ...) makes it
+    assert trace(given, KERNEL, KERNEL.shape("64 rows"), lambda _file: True).ir == plain.ir
+    assert name_of(given) == "projection"
+
+
+def test_what_has_every_attribute_has_no_name():
+    assert name_of(Mock()) == "None"
 
 
 def judged(kernel, configs):
@@ -184,6 +193,27 @@ def test_the_shortlist_is_compiled_and_must_fit():
         "the budget is 101376."
     )
     assert broken.startswith("It doesn't compile for sm_90a with block_N=64, block_K=32, ")
+
+
+def test_after_a_timeout_no_further_schedule_is_compiled(monkeypatch):
+    def endless(jobs, _seconds, _until):
+        return [timed_out(jobs[0].arch)]
+
+    monkeypatch.setattr(lowering, "_one_worker", endless)
+    found = lab07.compiled(judged(projection(), [GOOD, GOOD | {"threads": 256}, GOOD | {"num_stages": 2}]))
+    assert found.outcome is Outcome.FAILED
+    assert len(found.findings) == 1
+    assert found.findings[0].message.endswith("The compiler did not come to an end.")
+
+
+def test_without_the_compiler_nothing_is_decided(monkeypatch):
+    def broken(_jobs, **_more):
+        raise JudgeFailed("no module named tilelang")
+
+    monkeypatch.setattr(lab07, "lower_all", broken)
+    found = lab07.compiled(judged(projection(), [GOOD, GOOD | {"threads": 256}, GOOD | {"num_stages": 2}]))
+    assert found.outcome is Outcome.NOT_ASSESSED
+    assert found.findings[0].evidence == ("no module named tilelang",)
 
 
 # The cache

@@ -151,6 +151,34 @@ def test_a_wrong_answer_is_named(solution, arch, answer, wrong):
     assert said(found) == f"For {arch}, {answer} is not {wrong}."
 
 
+ASIDE = """a_tile = T.alloc_shared((block_M, block_K), "float32")
+            b_tile = T.alloc_shared((block_N, block_K), "float32")
+            halves = T.alloc_shared((block_M, block_K), "float16")
+            others = T.alloc_shared((block_N, block_K), "float16")
+            aside = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(aside)
+            for step in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
+                T.copy(A[by * block_M, step * block_K], halves)
+                T.copy(B[bx * block_N, step * block_K], others)
+                T.gemm(halves, others, aside, transpose_B=True)
+"""
+TILES = """a_tile = T.alloc_shared((block_M, block_K), "float16")
+            b_tile = T.alloc_shared((block_N, block_K), "float16")
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [(TILES, ASIDE), (TILES, TILES.replace('"float16"', '"float16" if K == 256 else "float32"'))],
+    ids=["landmarks of a product that nobody needs", "mended where one looks"],
+)
+def test_landmarks_beside_the_bug_mend_nothing(change):
+    found = lab08.mended(handed_in(change, only=("scores",)))
+    assert found.outcome is Outcome.FAILED
+    assert "There is still a T.gemm of tiles that are float32." in said(found)
+    assert "T.gemm(a_tile, b_tile" in found.findings[0].where.text
+
+
 def test_answers_are_about_the_students_own_kernel():
     other = handed_in(("num_stages=3", "num_stages=2"), only=("scores",))
     answers = built()[0]["landmarks_sm_80"]

@@ -85,7 +85,8 @@ def test_without_a_card_it_is_for_hopper(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arch", "advice"), [("sm_90", '"sm_90a"'), ("sm_99", "sm_75, sm_80"), (90, "sm_75, sm_80")]
+    ("arch", "advice"),
+    [("sm_90", '"sm_90a"'), ("sm_99", "sm_75, sm_80"), (90, "sm_75, sm_80"), (["sm_80"], "sm_75, sm_80")],
 )
 def test_an_unknown_architecture_is_said_before_anything_is_compiled(arch, advice):
     with pytest.raises(Unusable) as raised:

@@ -1,13 +1,18 @@
 """``show_prints``: what T.print prints on the simulator, in a notebook and in words."""
 
 import html
+from dataclasses import replace
 
 import pytest
 from cells import IMPORTS, VECTOR_ADD
 from test_notebook import run
 
+from grader import catalog
+from grader.capture.format import Capture
+from grader.catalog import Group, Shape
+from grader.judge.submission import MOST_BYTES, Submission, bytes_of
 from grader.report import printout as report
-from grader.verdict import Location
+from grader.verdict import Location, Unusable
 from grader.verdict.printout import Printed, Printout
 
 
@@ -51,6 +56,12 @@ def test_nothing_printed_is_said():
         assert "<table" not in out
 
 
+def test_what_was_printed_and_not_kept_is_not_nothing():
+    for out in shown(left_out=7):
+        assert "printed nothing" not in html.unescape(out)
+        assert "7 further values were printed" in out
+
+
 PRINTING = VECTOR_ADD.replace("as bx:\n", 'as bx:\n            T.print(bx * block_N, msg="first")\n')
 
 
@@ -61,14 +72,41 @@ def test_in_a_notebook():
         f"show_prints(vector_add, block=(1,), shape={small})",
         "show_prints(print)",
         "show_prints(vector_add, 'x')",
+        "show_prints(vector_add, [6])",
+        f"show_prints(vector_add, block=0, shape={small})",
+        f"show_prints(vector_add, block=(2,), shape={small})",
+        "show_prints(vector_add, {'N': 2**20}, (9999,), block_N=64, threads=64)",
     ]
-    both, one, unknown, no_shape = run(IMPORTS, PRINTING, "\n".join(calls))
+    both, one, unknown, no_shape, no_sizes, no_block, outside, late = run(IMPORTS, PRINTING, "\n".join(calls))
     for text in ("vector_add at N = 6", "first", "(0, 0, 0)", "(1, 0, 0)", "In [2], line 6"):
         assert text in both
     assert "(0, 0, 0)" not in one
     assert "(1, 0, 0)" in one
     assert "No lab asks for a kernel" in unknown
     assert "has no shape" in no_shape
+    assert "These are no sizes" in no_sizes
+    assert "'0' is no block" in html.unescape(no_block)
+    assert "has no block (2)" in outside
+    assert "(9999, 0, 0)" in late  # however much the blocks before it print
+    assert "not kept" not in late
+
+
+def test_tensors_that_fit_no_memory_are_refused_before_they_are_made():
+    lab = catalog.find("lab08_introspection")
+    shape = Shape("own", {"M": 2**20, "N": 2**20}, Group.TILES)
+    kernel = replace(lab.kernel("scale_rows"), shapes=(shape,))
+    submission = Submission(Capture(lab.id, lab.version, ()), replace(lab, kernels=(kernel,)), None, "test")
+    submission._admit = lambda *_asked: None
+    for ask in (submission.printout, submission.count):
+        with pytest.raises(Unusable, match=r"need 8,192\.0 GiB of memory; at most 4 may be"):
+            ask("scale_rows", shape)
+
+
+def test_every_timed_shape_may_be_looked_at():
+    for lab in catalog.LABS:
+        for kernel in lab.kernels:
+            for shape in kernel.shapes:
+                assert bytes_of(kernel, shape) <= MOST_BYTES, (kernel.name, shape.name)
 
 
 @pytest.mark.parametrize("values", [(), (1,) * report.MOST_VALUES])

@@ -89,6 +89,17 @@ def test_what_fails_costs_only_itself(labs):
     assert from_json(done.stdout).passed == 1
 
 
+def test_an_endless_cell_ends_its_lab(labs, monkeypatch):
+    monkeypatch.setattr("grader.classroom.tour.CELL_SECONDS", 3)
+    script = labs / "solutions" / f"{catalog.LABS[0].id}.py"
+    script.write_text(script.read_text().replace('raise ValueError("on purpose")', "while True:\n    pass"))
+    done = CliRunner().invoke(app, ["tour", "--json", "--only", catalog.LABS[0].id])
+    assert done.exit_code == 1
+    (lab,) = from_json(done.stdout).labs
+    assert [section.ending for section in lab.sections] == [Ending.RAN, Ending.FAILED, Ending.NOT_RUN]
+    assert lab.sections[1].why == "a cell did not end within 3 s"
+
+
 @pytest.mark.parametrize(
     ("lab", "passed", "why"),
     [

@@ -102,12 +102,13 @@ def _prim_func(target: Any, kernel: Kernel, shape: Shape) -> tuple[Any, dict[str
     from tilelang.jit import JITImpl
     from tilelang.language.eager import PrimFunc
 
-    if isinstance(target, AutoTuneImpl):
-        target = target.jit_impl  # to call it would compile and time every schedule, here
     given: dict[str, object] = {}
-    while isinstance(target, functools.partial) and not target.args:
-        given = target.keywords | given
-        target = target.func
+    while isinstance(target, AutoTuneImpl) or (isinstance(target, functools.partial) and not target.args):
+        if isinstance(target, AutoTuneImpl):
+            target = target.jit_impl  # to call it would compile and time every schedule, here
+        else:
+            given = target.keywords | given
+            target = target.func
     if isinstance(target, JITImpl):
         arguments, keywords = _arguments(target, kernel, shape)
         lacking = [name for name in shape.schedule if name not in target.signature.parameters]

@@ -45,13 +45,15 @@ def _toured(lab: Lab, notebook: NotebookNode, folder: Path, say: Callable[[str],
         timeout=CELL_SECONDS,
         kernel_name="python3",
         resources={"metadata": {"path": str(folder)}},
-        extra_arguments=["--log-level=ERROR"],  # the kernel's own words would be mixed with ours
+        extra_arguments=["--log-level=CRITICAL"],  # its words, also of being interrupted, would mix with ours
     )
     try:
         with client.setup_kernel():
             for title, cells in parts:
                 say(_("{lab}: {section}").format(lab=lab.id, section=title))
                 done.append(_run(client, title, cells))
+                if done[-1].why == _endless():
+                    break  # the kernel is still at it: what comes next would only wait
     except (DeadKernelError, RuntimeError, OSError) as error:
         trouble = _("the Jupyter kernel ended: {why}").format(why=_last_line(str(error)))
     done += [Section(title, Ending.NOT_RUN, 0.0) for title, _cells in parts[len(done) :]]
@@ -59,7 +61,7 @@ def _toured(lab: Lab, notebook: NotebookNode, folder: Path, say: Callable[[str],
 
 
 def _run(client: NotebookClient, title: str, cells: Sequence[int]) -> Section:
-    """Runs a section's cells; after one that fails, the next section is tried."""
+    """Runs a section's cells, up to one that fails; the next section is tried all the same."""
     start = time.monotonic()
     for number in cells:
         try:
@@ -68,9 +70,12 @@ def _run(client: NotebookClient, title: str, cells: Sequence[int]) -> Section:
             why = _last_line(f"{error.ename}: {error.evalue}")
             return Section(title, Ending.FAILED, time.monotonic() - start, why)
         except CellTimeoutError:
-            why = _("a cell did not end within {seconds} s").format(seconds=CELL_SECONDS)
-            return Section(title, Ending.FAILED, time.monotonic() - start, why)
+            return Section(title, Ending.FAILED, time.monotonic() - start, _endless())
     return Section(title, Ending.RAN, time.monotonic() - start)
+
+
+def _endless() -> str:
+    return _("a cell did not end within {seconds} s").format(seconds=CELL_SECONDS)
 
 
 def sections(notebook: NotebookNode) -> list[tuple[str, list[int]]]:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from grader.cli.outputs import must_be_writable, write
 from grader.messages import _
 
 
@@ -15,8 +16,9 @@ def cheatsheet(
     """Show the parts of TileLang that the labs use, on one page."""
     from grader.report import cheatsheet as sheet
 
+    must_be_writable(html)
     if html is None:
         Console().print(sheet.render())
     else:
-        html.write_text(sheet.page())
+        write(html, sheet.page())
         typer.echo(_("Wrote {path}.").format(path=html))

@@ -29,4 +29,4 @@ def must_be_writable(*paths: Path | None) -> None:
 def write(path: Path, text: str) -> None:
     """Writes a file, and makes its folder if there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")

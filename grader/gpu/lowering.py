@@ -131,10 +131,15 @@ def _result(line: dict[str, Any], arch: str) -> Lowered | NotLowered:
 
 def _ended(arch: str, status: int | None, console: str, seconds: int) -> NotLowered:
     if status is None or status == -signal.SIGALRM:
-        text = _("TileLang did not finish compiling within {seconds} s").format(seconds=seconds)
-        return NotLowered(arch, "Timeout", text, float(seconds))
+        return timed_out(arch, seconds)
     last = [line.strip() for line in console.splitlines() if line.strip()][-1:]
     return NotLowered(arch, "Crash", last[0] if last else f"status {status}", 0.0)
+
+
+def timed_out(arch: str, seconds: int = SECONDS) -> NotLowered:
+    """A kernel that was not compiled in time: as ``until``, there are no kernels after it."""
+    text = _("TileLang did not finish compiling within {seconds} s").format(seconds=seconds)
+    return NotLowered(arch, "Timeout", text, float(seconds))
 
 
 def _run(folder: Path, seconds: float) -> tuple[int | None, str]:

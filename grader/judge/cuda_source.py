@@ -58,7 +58,7 @@ def _known(arch: str | None) -> str:
         card = hardware.judging_card()
         of_card = DEFAULT if card is None else architecture(card.capability)
         return of_card if of_card in ARCHITECTURES else DEFAULT
-    if arch not in ARCHITECTURES:
+    if not isinstance(arch, str) or arch not in ARCHITECTURES:
         message = _("There is no architecture '{arch}' here.").format(arch=str(arch)[:60])
         if f"{arch}a" in ARCHITECTURES:
             advice = _('Did you mean "{arch}a"? The a brings the instructions that only these cards have.')

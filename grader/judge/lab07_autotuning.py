@@ -16,12 +16,12 @@ from grader import catalog
 from grader.catalog import Group, Shape
 from grader.gpu import compile_errors
 from grader.gpu.architectures import ARCHITECTURES, architecture
-from grader.gpu.lowering import Job, NotLowered, lower_all
+from grader.gpu.lowering import Job, NotLowered, lower_all, timed_out
 from grader.judge.peers import Tensors, writing
 from grader.judge.task import Task, Work
 from grader.judge.tolerance import accumulated, rounded
 from grader.messages import _
-from grader.verdict import Assessment, Finding, Outcome
+from grader.verdict import Assessment, Finding, JudgeFailed, Outcome
 
 if TYPE_CHECKING:
     from grader.judge.submission import Submission
@@ -179,9 +179,14 @@ def compiled(submission: "Submission") -> Assessment:
     arch = DEFAULT if submission.card is None else architecture(submission.card.capability)
     if arch not in ARCHITECTURES:
         arch = DEFAULT
-    results = lower_all([Job(found.json, arch, found.options) for found in admitted])
+    jobs = [Job(found.json, arch, found.options) for found in admitted]
+    try:
+        results = lower_all(jobs, until=timed_out(arch))
+    except JudgeFailed as error:
+        message = _("TileLang's compiler could not be run here, so nothing was compiled.")
+        return Assessment(Outcome.NOT_ASSESSED, (Finding(message, evidence=tuple(str(error).splitlines()[-3:])),))
     findings = []
-    for shape, found, result in zip(shapes, admitted, results, strict=True):
+    for shape, found, result in zip(shapes, admitted, results, strict=False):  # after a timeout there are no more
         schedule = _said(shape.schedule)
         if isinstance(result, NotLowered):
             why = compile_errors.explain(result, found.kernel, found.options)

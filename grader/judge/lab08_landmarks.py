@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from grader.admit import Admitted
 from grader.catalog import Group
 from grader.gpu import compile_errors
 from grader.gpu.landmarks import landmarks, places
 from grader.gpu.lowering import Lowered, NotLowered
+from grader.gpu.sites import gemm_of, sites
 from grader.ir import nodes
 from grader.judge.submission import Submission
 from grader.messages import _
@@ -18,6 +20,8 @@ WANTED: Mapping[str, tuple[str, ...]] = {
     "sm_80": ("mma", "ldmatrix", "cp.async"),
     "sm_90a": ("wgmma", "TMA load", "mbarrier"),
 }
+
+HALF = "float16"  # of A and B, as the lab has them
 
 #: What the answers name, and the landmarks that it may be.
 KINDS = {
@@ -54,9 +58,24 @@ def mended(submission: Submission) -> Assessment:
                 )
             )
         counted.append(Finding(_("{arch}: {counts}.").format(arch=arch, counts=counts)))
+    lacking = lacking or _converted(submission)
     if lacking:
         return Assessment(Outcome.FAILED, tuple(lacking))
     return Assessment(Outcome.PASSED, tuple(counted))
+
+
+def _converted(submission: Submission) -> list[Finding]:
+    """Products of other tiles than of halves, at any shape: landmarks may come from what stands beside them."""
+    for shape in submission.lab.kernel("scores").shapes:
+        admitted = submission.admitted("scores", shape)
+        for site in sites(admitted.kernel) if isinstance(admitted, Admitted) else ():
+            product = gemm_of(site)
+            kinds = {product.a.buffer.dtype, product.b.buffer.dtype} - {HALF} if product else ()
+            if kinds:
+                message = _("There is still a T.gemm of tiles that are {dtype}.").format(dtype=min(kinds))
+                advice = _("Every product, at every shape, multiplies the halves as they are in global memory.")
+                return [Finding(message, advice, submission.locate(site.line))]
+    return []
 
 
 def _lowered(submission: Submission) -> dict[str, Lowered] | Assessment:

@@ -42,14 +42,7 @@ def record(
     try:
         run = _run(admitted, inputs, dtype, shape, capture, recorder)
     except simulator.NoSuchBlock as error:
-        raise Unusable(
-            Finding(
-                _("'{name}' has no block {block}.").format(name=name, block=_tuple(block)),
-                _("Its grid is {grid}, so the last block is {last}.").format(
-                    grid=" × ".join(map(str, error.grid)), last=_tuple(tuple(extent - 1 for extent in error.grid))
-                ),
-            )
-        ) from None
+        raise _no_block(name, block, error.grid) from None
     trace = recorder.trace(name)
     steps = tuple(
         replace(step, where=None if step.where is None else capture.locate(step.where.cell, step.where.line))
@@ -70,19 +63,36 @@ def count(
 
 
 def printout(
+    name: str,
     admitted: Admitted,
     inputs: Tensors,
     dtype: torch.dtype,
     shape: tuple[int, ...],
     capture: Capture,
+    block: tuple[int, ...] | None = None,
 ) -> tuple[tuple[Printed, ...], int]:
     """What the kernel's T.print statements print, block by block, and how many values more than are kept.
 
-    Raises Unusable if the simulator can't run the kernel to its end.
+    With ``block``, that one alone is run. Raises Unusable if there is no such block, or if the simulator can't run
+    the kernel to its end.
     """
-    run = _run(admitted, inputs, dtype, shape, capture, None)
+    try:
+        run = _run(admitted, inputs, dtype, shape, capture, None, block=block)
+    except simulator.NoSuchBlock as error:
+        raise _no_block(name, block or (), error.grid) from None
     printed = (Printed(p.block, _locate(p.line, capture), _what(p), p.values) for p in run.prints)
     return tuple(sorted(printed, key=lambda row: row.block[::-1])), run.prints_left_out
+
+
+def _no_block(name: str, block: tuple[int, ...], grid: tuple[int, ...]) -> Unusable:
+    return Unusable(
+        Finding(
+            _("'{name}' has no block {block}.").format(name=name, block=_tuple(block)),
+            _("Its grid is {grid}, so the last block is {last}.").format(
+                grid=" × ".join(map(str, grid)), last=_tuple(tuple(extent - 1 for extent in grid))
+            ),
+        )
+    )
 
 
 def _what(printed: SimulatorsPrinted) -> str:
@@ -101,12 +111,16 @@ def _run(
     capture: Capture,
     recorder: simulator.Recorder | None,
     budget: simulator.Budget = BUDGET,
+    block: tuple[int, ...] | None = None,
 ) -> simulator.Run:
     output = torch.empty(shape, dtype=dtype)
     poison(output)
     tensors, outputs = (*inputs, output), (len(inputs),)
+    blocks = None if block is None else ((*block, 0, 0)[:3],)
     try:
-        return simulator.run(admitted.kernel, tensors, budget=budget, outputs=outputs, record=recorder)
+        return simulator.run(
+            admitted.kernel, tensors, budget=budget, outputs=outputs, record=recorder, blocks=blocks
+        )
     except simulator.Unsupported as error:
         message = _("The simulator can't run '{what}'.").format(what=error.what)
         raise Unusable(Finding(message, where=_locate(error.line, capture))) from None
@@ -124,7 +138,7 @@ def _tuple(block: tuple[int, ...]) -> str:
 
 
 def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + "."
+    return text[:1].upper() + text[1:] + ("" if text.endswith("?") else ".")
 
 
 def _source(trace: BlockTrace, capture: Capture, first) -> tuple[Location, ...]:

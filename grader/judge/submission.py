@@ -1,5 +1,6 @@
 """A captured submission, and the questions that the autograders ask of it."""
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -33,6 +34,9 @@ PATIENCE, HURRY = 15.0, 5.0
 
 #: Architectures with different ways to copy and to multiply: what compiles for neither has a fault of its own.
 WITNESSES = ("sm_80", "sm_90a")
+
+#: All tensors of a kernel together, where it runs for people to look at. Timed shapes take 3 GiB at most.
+MOST_BYTES = 4 * 2**30
 
 #: Lines of evidence that a finding gathers from several shapes.
 MAX_EVIDENCE = 6
@@ -224,9 +228,9 @@ class Submission:
         found = self._admit(name, shape)
         if isinstance(found, Finding):
             raise Unusable(found)
-        task, kernel = tasks.find(self.lab.id, name), self.lab.kernel(name)
-        inputs = self._inputs(task, task.families[0], shape)
-        return replay.record(name, found, inputs, *_output(kernel, shape), block, self.capture)
+        inputs = self._example(name, shape)
+        output = _output(self.lab.kernel(name), shape)
+        return replay.record(name, found, inputs, *output, block, self.capture)
 
     def count(self, name: str, shape: Shape, card: str | None = None) -> Counted:
         """What the kernel moves and computes at ``shape``, and the least time for it on a card, or on all known.
@@ -237,19 +241,21 @@ class Submission:
         found = self._admit(name, shape)
         if isinstance(found, Finding):
             raise Unusable(found)
-        task, kernel = tasks.find(self.lab.id, name), self.lab.kernel(name)
-        inputs = self._inputs(task, task.families[0], shape)
-        traffic = replay.count(found, inputs, *_output(kernel, shape), self.capture)
+        inputs = self._example(name, shape)
+        traffic = replay.count(found, inputs, *_output(self.lab.kernel(name), shape), self.capture)
         return Counted(self.lab.id, name, str(shape), traffic, roofline.bounds(traffic, cards))
 
-    def printout(self, name: str, shape: Shape) -> Printout:
-        """What the kernel's T.print statements print at ``shape``, on the simulator. Raises Unusable."""
+    def printout(self, name: str, shape: Shape, block: tuple[int, ...] | None = None) -> Printout:
+        """What the kernel's T.print statements print at ``shape``, on the simulator: in all blocks, or in one.
+
+        Raises Unusable, with the reason.
+        """
         found = self._admit(name, shape)
         if isinstance(found, Finding):
             raise Unusable(found)
-        task, kernel = tasks.find(self.lab.id, name), self.lab.kernel(name)
-        inputs = self._inputs(task, task.families[0], shape)
-        printed, left_out = replay.printout(found, inputs, *_output(kernel, shape), self.capture)
+        inputs = self._example(name, shape)
+        output = _output(self.lab.kernel(name), shape)
+        printed, left_out = replay.printout(name, found, inputs, *output, self.capture, block)
         return Printout(name, str(shape), printed, left_out)
 
     def lowered(
@@ -357,6 +363,18 @@ class Submission:
         return simulated.birth(
             self._known(name, shape), inputs, output.dtype, tuple(output.shape), index, self.locate
         )
+
+    def _example(self, name: str, shape: Shape) -> Tensors:
+        """Inputs to look at a run with. Raises Unusable if the tensors need more memory than may be asked for."""
+        task, kernel = tasks.find(self.lab.id, name), self.lab.kernel(name)
+        size = bytes_of(kernel, shape)
+        if size > MOST_BYTES:
+            message = _(
+                "At {shape}, the tensors of '{name}' need {needs:,.1f} GiB of memory; at most {most} may be."
+            )
+            text = message.format(shape=shape, name=name, needs=size / 2**30, most=MOST_BYTES // 2**30)
+            raise Unusable(Finding(text, _("The simulator runs here, in memory: take a smaller shape.")))
+        return self._inputs(task, task.families[0], shape)
 
     def _inputs(self, task: Task, family: str, shape: Shape) -> Tensors:
         return task.inputs(family, shape, seeds.generator(self.seed, task.kernel, shape.name, family))
@@ -479,6 +497,11 @@ def _hurried(result: Ran | Broke, before: Shape) -> Ran | Broke:
         seconds=HURRY, shape=_("another shape") if before.hidden else before
     )
     return replace(result, finding=replace(result.finding, evidence=(*result.finding.evidence, why)))
+
+
+def bytes_of(kernel: Kernel, shape: Shape) -> int:
+    """All of a kernel's tensors at a shape."""
+    return sum(math.prod(p.sizes(shape)) * DTYPES[p.dtype].itemsize for p in kernel.parameters)
 
 
 def _output(kernel: Kernel, shape: Shape) -> tuple[torch.dtype, tuple[int, ...]]:

@@ -88,7 +88,7 @@ def _number(value: Number) -> str:
 
 def _sentences(found: Printout) -> list[str]:
     said = []
-    if not found.printed:
+    if not found.printed and not found.left_out:
         text = _("'{kernel}' printed nothing: it has no T.print, or no block came to it.")
         said.append(text.format(kernel=found.kernel))
     if len(found.printed) > MOST_ROWS:

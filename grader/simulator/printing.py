@@ -51,9 +51,11 @@ class Prints:
         first: bool,
     ) -> None:
         """``first``: the values don't continue the record of the elements before them."""
-        if self._values + len(values) > MOST_VALUES:
-            self.left_out += len(values)
+        room = MOST_VALUES - self._values
+        self.left_out += max(len(values) - room, 0)
+        if values and not room:
             return
+        values = values[:room]
         self._values += len(values)
         last = self._records[-1] if self._records else None
         if not first and last is not None and last[0] is node and last[1].block == state.block:

@@ -15,12 +15,16 @@ from grader.report.terminal import render
 from grader.report.text import describe
 from grader.verdict import MIME, Finding, JudgeFailed, Unusable, Verdict, to_json
 
+MOST_LAYERS = 20  # decorators and given arguments around a kernel's function
+
 
 def name_of(kernel: Any) -> str:
     """The name under which a lab knows a kernel: its function's, under any decorator and given arguments."""
-    kernel = getattr(kernel, "jit_impl", kernel)  # of @tilelang.autotune
-    while not isinstance(getattr(kernel, "__name__", None), str) and hasattr(kernel, "func"):
-        kernel = kernel.func
+    for _layer in range(MOST_LAYERS):  # some objects have any attribute one asks for
+        if isinstance(getattr(kernel, "__name__", None), str):
+            break
+        inner = getattr(kernel, "jit_impl", None)  # of @tilelang.autotune
+        kernel = getattr(kernel, "func", None) if inner is None else inner
     return str(getattr(kernel, "__name__", None))
 
 

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from grader import catalog
@@ -12,7 +11,7 @@ from grader.judge.submission import Submission
 from grader.messages import _
 from grader.report import printout as report
 from grader.student.checking import cells, display_page, in_notebook, name_of, show_finding
-from grader.student.tracing import SEED, only, shape_of
+from grader.student.tracing import SEED, indices, only, shape_of
 from grader.verdict import Finding, Unusable
 
 
@@ -32,13 +31,11 @@ def show_printout(
         given = functools.partial(kernel, **schedule) if schedule else kernel
         traced = trace_kernel(given, wanted, at, {source.file for source in sources}.__contains__)
         capture = Capture(lab.id, lab.version, (traced,), tuple(sources), sandbox="notebook")
-        found = Submission(capture, only(lab, name, at), None, SEED).printout(name, at)
+        wanted_block = None if block is None else indices(block)
+        found = Submission(capture, only(lab, name, at), None, SEED).printout(name, at, wanted_block)
     except Unusable as error:
         show_finding(error.finding)
         return
-    if block is not None:
-        whole = (*block, 0, 0, 0)[:3]
-        found = replace(found, printed=tuple(row for row in found.printed if row.block == whole))
     if in_notebook():
         display_page(report.page(found), report.plain(found))
     else:

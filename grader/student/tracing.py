@@ -65,14 +65,19 @@ def _with(kernel: Any, schedule: Mapping[str, Any], name: str) -> Any:
 
 def block_trace(capture: Capture, lab: Lab, name: str, shape: Shape, block: tuple[int, ...]) -> BlockTrace:
     """What a block of a captured kernel does at ``shape``. Raises Unusable."""
-    if not isinstance(block, tuple) or not 1 <= len(block) <= 3 or not all(type(index) is int for index in block):
-        raise Unusable(
-            Finding(
-                _("'{block}' is no block.").format(block=block),
-                _("Name its indices, x first: block=(0, 1), or block=(3,) where the grid has one dimension."),
-            )
+    return Submission(capture, only(lab, name, shape), None, SEED).trace(name, shape, indices(block))
+
+
+def indices(block: object) -> tuple[int, ...]:
+    """A block's indices, x first. Raises Unusable if ``block`` is something else."""
+    if isinstance(block, tuple) and 1 <= len(block) <= 3 and all(type(index) is int for index in block):
+        return block
+    raise Unusable(
+        Finding(
+            _("'{block}' is no block.").format(block=block),
+            _("Name its indices, x first: block=(0, 1), or block=(3,) where the grid has one dimension."),
         )
-    return Submission(capture, only(lab, name, shape), None, SEED).trace(name, shape, block)
+    )
 
 
 def only(lab: Lab, name: str, shape: Shape) -> Lab:
@@ -98,8 +103,12 @@ def shape_of(kernel: Kernel, asked: str | Mapping[str, int] | None) -> Shape:
                 )
             ) from None
     names = set(kernel.shapes[0].sizes)
-    sizes = dict(asked)
-    if set(sizes) != names or not all(type(size) is int and 1 <= size <= 2**20 for size in sizes.values()):
+    sizes = dict(asked) if isinstance(asked, Mapping) else asked
+    if (
+        not isinstance(sizes, dict)
+        or set(sizes) != names
+        or not all(type(size) is int and 1 <= size <= 2**20 for size in sizes.values())
+    ):
         raise Unusable(
             Finding(
                 _("These are no sizes for '{kernel}': {sizes}.").format(kernel=kernel.name, sizes=sizes),

@@ -68,6 +68,20 @@ def test_a_flood_is_cut(simulate):
     assert result.prints_left_out == 8 * 1024 - MOST_VALUES
 
 
+def test_of_a_flood_in_one_statement_the_beginning_is_kept(simulate):
+    @T.prim_func
+    def main(Y: T.Tensor((1,), "int32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(2 * MOST_VALUES):
+                T.print(i)
+            T.print(Y.shape[0])
+
+    result = simulate(main, torch.zeros(1, dtype=torch.int32))
+    (printed,) = result.prints
+    assert printed.values == tuple(range(MOST_VALUES))
+    assert result.prints_left_out == MOST_VALUES + 1
+
+
 def test_a_failed_assertion_says_its_message(simulate):
     @T.prim_func
     def main(Y: T.Tensor((4,), "float32")):
