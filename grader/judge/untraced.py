@@ -24,7 +24,5 @@ def advice_on(message: str) -> str:
     if re.search(r"unsupported operand type\(s\) for .*'Buffer'|but got `tirx\.Buffer`", message):
         return _("Name single elements, such as tile[i, j], in a T.Parallel loop: whole tiles have no operators.")
     if "'IntImm' object cannot be interpreted as an integer" in message:
-        return _(
-            "The number is TileLang's, not Python's. Loop with T.serial, and compute the index in the loop."
-        )
+        return _("The number is TileLang's, not Python's. Loop with T.serial, and compute the index in the loop.")
     return ""
