@@ -302,7 +302,7 @@ roofline(attention, shape="long", card="H200")
 # **See it walk.** One block, two tiles of keys, with the values of step after step: find the factor in both rounds.
 
 # %%
-trace(attention, block=(0, 0, 0), shape={"B": 1, "H": 1, "S": 32, "D": 16}, block_M=16, block_N=16, threads=32)
+trace(attention, block=(0, 0, 0), shape={"B": 1, "H": 1, "S": 16, "D": 8}, block_M=8, block_N=8, threads=32)
 
 # %% [markdown] tags=["lang-en"]
 # ## How fast can it be?

@@ -175,6 +175,7 @@ compiled_bytes(block_N=128, block_K=64, num_stages=2)
 #
 # Write the formula, and keep what fits into `BUDGET`: 99 KiB, what a block may have on an L4 or an RTX 40. An A100, H100
 # or B200 gives a block more, so what fits there runs on these, too, and an H100's multiprocessors hold two such blocks.
+# (A T4 gives a block 64 KiB. Keep the budget, which the judge goes by; but tune only schedules that fit there.)
 #
 # Try your formula on a schedule or two with `compiled_bytes`. (Don't filter with it: the judge gives a notebook 90
 # seconds, and the compiler needs longer than that for all of the space.)

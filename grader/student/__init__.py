@@ -48,7 +48,7 @@ def trace(
 
     ``block`` are the block's indices, x first. ``shape`` is the name of one of the lab's shapes, or sizes such as
     ``{"M": 64, "N": 64, "K": 32}``. Further arguments go to the kernel's function: small tiles, such as
-    ``block_M=16``, show their values as numbers.
+    ``block_M=8``, show their values as numbers.
     """
     if os.environ.get(_CAPTURING):
         return
