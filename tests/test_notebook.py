@@ -4,9 +4,13 @@ import tempfile
 
 import nbformat
 from cells import IMPORTS, MATMUL, ROOT
+from kernels import capture_of, matmul
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 from traitlets.config import Config
+
+from grader.autograders import judge_capture
+from grader.student import checking
 
 
 def run(*cells: str) -> list[str]:
@@ -44,9 +48,21 @@ def test_a_wrong_kernel_shows_the_line_in_its_cell():
 
 
 def test_what_is_no_kernel_of_a_lab_is_said():
-    calls = ["check(3)", "check(print)", "check(lambda: 0)"]
-    for call, html in zip(calls, run(IMPORTS, "\n".join(calls)), strict=True):
-        assert "No lab asks for a kernel" in html, call
+    calls = {
+        "check(3)": "of type int",
+        "check({})": "of type dict",
+        "check(print)": "No lab asks for a kernel",
+        "check(lambda: 0)": "No lab asks for a kernel",
+    }
+    for (call, said), html in zip(calls.items(), run(IMPORTS, "\n".join(calls)), strict=True):
+        assert said in html, call
+
+
+def test_where_no_html_is_shown_the_reasons_are_told_too():
+    verdict = judge_capture(capture_of("lab02_matmul", matmul, clear=False), part="right")
+    text = "\n".join(checking._plain(verdict))
+    assert "before anything was written there" in text
+    assert "T.clear before the loop" in text
 
 
 def test_markup_in_a_students_line_is_text():

@@ -3,6 +3,7 @@
 import linecache
 from collections.abc import Mapping
 from dataclasses import replace
+from textwrap import indent
 from typing import Any
 
 from grader import catalog
@@ -68,6 +69,14 @@ def _lab_of(kernel: Any, values: Mapping[str, Any]) -> catalog.Lab:
         raise Unusable(
             Finding(_("There is nothing to check."), _("Pass a kernel's function, or a value by its name."))
         )
+    if kernel is not None and not callable(kernel):
+        kind = type(kernel).__name__
+        raise Unusable(
+            Finding(
+                _("This is no kernel's function, but a value of type {kind}.").format(kind=kind),
+                _("Pass the function itself, as in check(matmul), or a value by its name, check(kept=kept)."),
+            )
+        )
     try:
         if kernel is None:
             lab, _value = catalog.find_value(next(iter(values)))
@@ -105,7 +114,11 @@ def display_page(page: str, text: str, more: Mapping[str, str] | None = None) ->
 
 
 def _plain(verdict: Verdict) -> list[str]:
-    lines = [f"{words.outcome(check)}  {words.points(check)}  {check.title}" for check in verdict.checks]
+    """A line for each check, with its reasons below it."""
+    lines = []
+    for check in verdict.checks:
+        lines.append(f"{words.outcome(check)}  {words.points(check)}  {check.title}")
+        lines += [indent(describe(finding), "    ") for finding in check.findings]
     return [*lines, words.summary(verdict)]
 
 
